@@ -1,0 +1,1 @@
+//! cupy.ndarray from Python.

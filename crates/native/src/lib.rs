@@ -1,0 +1,1 @@
+//! The only cdylib: dlmpi._native.

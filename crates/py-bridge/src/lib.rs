@@ -1,0 +1,1 @@
+//! The framework-neutral half of the Python binding: capsules, __dlpack__, the Framework seam, the error map.

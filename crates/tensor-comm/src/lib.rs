@@ -1,0 +1,1 @@
+//! MPI operations on tensors: plans, packing, staging, reductions.
