@@ -1,0 +1,28 @@
+# The verbs. The work is done by the scripts in ci/, each with its duty in its first lines.
+PYTHON ?= python3
+STAGES ?=
+
+.PHONY: help demo test wheel lint clean
+
+help:
+	@echo 'make demo    build dlmpi and train a torch model on two ranks with it'
+	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
+	@echo 'make lint    format, lints, types and layering rules only'
+	@echo 'make wheel   one abi3 wheel in dist/'
+	@echo 'make clean   remove what the other verbs made'
+	@echo 'PYTHON=python3.12 names another interpreter (3.11 or newer) for any of them.'
+
+demo:
+	@$(PYTHON) ci/demo
+
+test:
+	@$(PYTHON) ci/test $(STAGES)
+
+lint:
+	@$(PYTHON) ci/test lint
+
+wheel:
+	@$(PYTHON) ci/wheel
+
+clean:
+	rm -rf .venv .venv-openmpi dist out target rust-apps/target .mypy_cache .pytest_cache .ruff_cache
