@@ -1,1 +1,1 @@
-"""What the test suites share: dtypes, layouts, oracles and producers. Knows nothing of the product."""
+"""Shared by the test suites: dtypes, layouts, oracles, producers. Knows nothing of the product."""

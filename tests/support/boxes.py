@@ -74,8 +74,17 @@ class Box:
         """Elements from `start` on hold `stored`; every other byte is as it was."""
         self.expect_where(stored, np.arange(start, start + len(stored)))
 
+    def expect_first(self, stored: np.ndarray) -> None:
+        """The first elements hold `stored`; the others may hold anything (MPI leaves them open)."""
+        self._compare(stored, np.arange(len(stored)))
+        self._untouched(np.arange(self._elements.size))
+
     def expect_where(self, stored: np.ndarray, where: np.ndarray) -> None:
         """The elements of these C-order numbers hold `stored`; every other byte is as it was."""
+        self._compare(stored, where)
+        self._untouched(where)
+
+    def _compare(self, stored: np.ndarray, where: np.ndarray) -> None:
         got = self.flat()[where]
         good = same(self.dtype, got, stored)
         if not good.all():
@@ -87,7 +96,6 @@ class Box:
                 f"({self.dtype.decode(got[i : i + 1])[0]} for "
                 f"{self.dtype.decode(stored[i : i + 1])[0]})"
             )
-        self._untouched(where)
 
     def expect_untouched(self) -> None:
         """No byte has changed."""
@@ -97,8 +105,9 @@ class Box:
         numbers = np.zeros(self._elements.size, bool)
         numbers[but] = True
         mine = np.zeros(len(self.raw), bool)
-        shape, strides = self.plan.shape + (self.dtype.itemsize,), self.plan.strides + (1,)
-        np.ndarray(shape, bool, mine, self._offset, strides)[numbers.reshape(self.plan.shape)] = True
+        shape, strides = (*self.plan.shape, self.dtype.itemsize), (*self.plan.strides, 1)
+        allowed = np.ndarray(shape, bool, mine, self._offset, strides)
+        allowed[numbers.reshape(self.plan.shape)] = True
         changed = np.flatnonzero((self.raw != self._before) & ~mine)
         assert not len(changed), (
             f"{self!r}: {len(changed)} bytes outside the elements written have changed, first at "
