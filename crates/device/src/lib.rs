@@ -1,1 +1,40 @@
-//! Memory that is not plain host memory: CUDA streams and copies by cudarc, loaded at run time.
+//! Memory that is not plain host memory: streams, copies, pinned buffers. No Python, no MPI, no framework.
+//!
+//! ```text
+//! Device --> wait / read / write --> host memory: nothing to wait for, memcpy
+//!                               \--> CUDA driver: our stream, its device current, finished on return
+//! ```
+//!
+//! - [`cuda`] is the driver of this process, looked for when it is first asked for. A machine without one is
+//!   an ordinary [`DeviceError::NoDriver`], never a panic, and nothing is linked: the same binary serves both.
+//! - Order comes from one non-blocking stream per device and thread ([`Cuda::stream`]). A producer makes it
+//!   wait for its own work, [`Cuda::synchronize`] waits for it on the host, and every copy goes through it
+//!   and has finished when it returns. No stream of the user's and no legacy stream is ever waited for.
+//! - Contexts are the primary ones, which every framework uses. What was current before is current again
+//!   afterwards ([`Current`]), also after an error.
+//! - [`wait`], [`read`] and [`write`] take any [`dlpack_core::Device`], by a table of kinds, so that callers
+//!   have no case per kind.
+//!
+//! # Tried and not tried
+//! The tests run without a driver, and with a simulated one in its place that runs queued work as late as CUDA
+//! allows. **Nothing here has run on hardware yet.** To be confirmed there first: that a context made current by the
+//! driver API is the current device of the runtime API, that pinned memory may be freed under any device's
+//! context, and what `cuStreamIsCapturing` answers for the legacy stream.
+
+mod cuda;
+mod current;
+mod error;
+#[cfg_attr(feature = "cuda", path = "library.rs")]
+#[cfg_attr(not(feature = "cuda"), path = "host.rs")]
+mod loader;
+mod memory;
+mod pinned;
+mod pointer;
+mod stream;
+mod symbols;
+
+pub use cuda::{Cuda, StreamHandle, cuda};
+pub use current::Current;
+pub use error::DeviceError;
+pub use memory::{driver, read, wait, write};
+pub use pinned::Pinned;
