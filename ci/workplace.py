@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-if sys.version_info < (3, 11):
-    sys.exit(f"dlmpi needs Python 3.11 or newer, this is {sys.version.split()[0]}: "
-             "name another one with `make PYTHON=python3.12 ...`")
+if sys.version_info < (3, 11):  # noqa: UP036 -- said here in words rather than by a traceback
+    sys.exit(
+        f"dlmpi needs Python 3.11 or newer, this is {sys.version.split()[0]}: "
+        "name another one with `make PYTHON=python3.12 ...`"
+    )
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "out" / "ci"

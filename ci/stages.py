@@ -1,0 +1,172 @@
+"""The stages of `make test`, in order: a name, what it runs, and how its results are counted.
+
+Each stage gets an open log and returns a Tally. Nothing here prints to the terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import tally
+import venvs
+from tally import Tally
+from workplace import DIST, LOGS, MAIN, MPI_VENVS, Venv, mpi_environment, run
+
+Stage = Callable[[IO[str]], Tally]
+RANKS = (1, 2, 3, 4)
+MINUTE = 60.0
+EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
+    ("mpich", 2, "train.py"),
+    ("mpich", 3, "train.py", "--dtype", "bfloat16"),
+    ("openmpi", 2, "train.py"),
+    ("openmpi", 2, "train.py", "--dtype", "bfloat16"),
+    ("mpich", 2, "hello.py"),
+    ("openmpi", 2, "hello.py"),
+]
+
+
+def cargo_environment() -> dict[str, str]:
+    """Rust tests of the Python bridges link libpython: say which one, and where it is."""
+    libraries = [sysconfig.get_config_var("LIBDIR") or "", os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        **os.environ,
+        "PYO3_PYTHON": sys.executable,
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        "CARGO_TERM_COLOR": "never",
+        "RUSTDOCFLAGS": "-D warnings",
+    }
+
+
+def verdict(code: int) -> Tally:
+    return Tally(failed=1) if code else Tally(passed=1)
+
+
+def check(command: list[str], log: IO[str]) -> Tally:
+    """A command that is one test by itself."""
+    return verdict(run(command, log, 20 * MINUTE, cargo_environment()))
+
+
+def environments(log: IO[str], kind: str = "test") -> Tally:
+    code = run([sys.executable, "ci/venvs.py", kind], log, 30 * MINUTE)
+    return Tally(failed=1) if code else Tally()
+
+
+def wheel(log: IO[str]) -> Tally:
+    """Build what users get, check it, and put that same file into both environments."""
+    result = verdict(run([sys.executable, "ci/wheel"], log, 20 * MINUTE))
+    if not result.failed:
+        (path,) = DIST.glob("dlmpi-*.whl")
+        venvs.install_wheel(MAIN, path)
+    return result
+
+
+def cargo_test(log: IO[str]) -> Tally:
+    command = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast"]
+    if not has_libpython():
+        log.write("this Python has no library to link: the bridges' Rust tests are left out\n")
+        for crate in ("py-bridge", "numpy-bridge", "torch-bridge", "cupy-bridge", "native"):
+            command += ["--exclude", crate]
+    code = run(command, log, 30 * MINUTE, cargo_environment())
+    result = tally.from_cargo(Path(log.name).read_text(errors="replace"))
+    return result.judged_by(code)
+
+
+def has_libpython() -> bool:
+    folder, name = sysconfig.get_config_vars("LIBDIR", "LDLIBRARY")
+    return bool(name) and any(
+        (Path(place) / name).exists() for place in (folder, sysconfig.get_config_var("LIBPL"))
+    )
+
+
+def pytest(log: IO[str], name: str, venv: Venv, target: str) -> Tally:
+    """A serial pytest run in one environment."""
+    report = LOGS / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    command = [venv.python, "-m", "pytest", f"--junitxml={report}", "-p", "no:cacheprovider"]
+    code = run([*command, target], log, 15 * MINUTE, mpi_environment())
+    return tally.from_junit([report] if report.exists() else []).judged_by(code)
+
+
+def failure_guards(log: IO[str]) -> Tally:
+    """tests/failure starts mpiexec itself; it is told by variables where the two MPIs are."""
+    for library, venv in MPI_VENVS.items():
+        os.environ[f"DLMPI_TEST_{library.upper()}"] = str(venv.path)
+    return pytest(log, "failure", MAIN, "tests/failure")
+
+
+def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
+    code = run([sys.executable, "ci/mpi", library, str(ranks)], log, 20 * MINUTE)
+    reports = sorted(LOGS.glob(f"mpi-{library}-{ranks}.*.xml"))
+    if len(reports) != ranks:
+        log.write(f"{len(reports)} of {ranks} ranks wrote a report\n")
+        code = code or 1
+    return tally.from_junit(reports).judged_by(code)
+
+
+def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str) -> Tally:
+    venv = MPI_VENVS[library]
+    line = venv.mpiexec(ranks, venv.python, f"examples/{script}", *arguments)
+    return verdict(run(line, log, 5 * MINUTE, mpi_environment()))
+
+
+def rust_apps(log: IO[str], library: str) -> Tally:
+    """Programs that link an MPI by rsmpi, which needs libclang and the MPI's compiler wrapper."""
+    query = "import clang, pathlib; print(pathlib.Path(next(iter(clang.__path__))) / 'native')"
+    libclang = subprocess.run(
+        [MAIN.python, "-c", query], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    venv = MPI_VENVS[library]
+    environment = {
+        **mpi_environment(),
+        "MPI_PREFIX": str(venv.path),
+        "MPICC": venv.tool("mpicc"),
+        "LIBCLANG_PATH": libclang,
+        "CARGO_TERM_COLOR": "never",
+    }
+    code = run(["bash", "rust-apps/run"], log, 20 * MINUTE, environment)
+    counted = tally.from_cargo(Path(log.name).read_text(errors="replace"))
+    return (counted if counted != Tally() else verdict(code)).judged_by(code)
+
+
+def lint_stages() -> dict[str, Stage]:
+    python = [MAIN.python, "-m"]
+    clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]
+    commands = {
+        "lint rustfmt": ["cargo", "fmt", "--all", "--check"],
+        "lint clippy": ["cargo", *clippy],
+        "lint rustdoc": ["cargo", "doc", "--workspace", "--no-deps", "--locked"],
+        "lint ruff": [*python, "ruff", "check"],
+        "lint ruff format": [*python, "ruff", "format", "--check"],
+        "lint mypy": [*python, "mypy"],
+        "lint layering": [sys.executable, "ci/layering"],
+    }
+    return {name: partial(check, command) for name, command in commands.items()}
+
+
+def stages() -> dict[str, Stage]:
+    table: dict[str, Stage] = {"environments": environments, **lint_stages()}
+    table["cargo test"] = cargo_test
+    table["wheel"] = wheel
+    table["stubs"] = partial(check, [MAIN.python, "-m", "mypy.stubtest", "dlmpi._native"])
+    for library, venv in MPI_VENVS.items():
+        name = f"contract {library}"
+        table[name] = partial(
+            pytest, name=f"contract-{library}", venv=venv, target="tests/contract"
+        )
+    for library in MPI_VENVS:
+        for ranks in RANKS:
+            table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
+    table["failure"] = failure_guards
+    for library, ranks, script, *arguments in EXAMPLES:
+        name = " ".join(["example", library, str(ranks), script, *arguments])
+        table[name] = lambda log, row=(library, ranks, script, *arguments): example(log, *row)
+    for library in MPI_VENVS:
+        table[f"rust-apps {library}"] = partial(rust_apps, library=library)
+    return table
