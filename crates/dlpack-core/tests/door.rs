@@ -112,10 +112,8 @@ fn absurd_dimensions_are_refused_before_anything_is_read() {
     }
     // SAFETY:
     // - NULL must not be followed.
-    assert_eq!(
-        unsafe { View::from_dltensor(ptr::null(), 0) }.unwrap_err(),
-        DoorError::NullTensor
-    );
+    let seen = unsafe { View::from_dltensor(ptr::null(), 0) };
+    assert_eq!(seen.unwrap_err(), DoorError::NullTensor);
 }
 
 #[test]
