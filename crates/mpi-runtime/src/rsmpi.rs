@@ -1,0 +1,1 @@
+//! To and from the communicators of the `mpi` crate (rsmpi).
