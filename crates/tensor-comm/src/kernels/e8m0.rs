@@ -17,14 +17,14 @@ struct E8m0;
 
 impl Ordered for E8m0 {
     type Bits = u8;
-    type Key = i16;
+    type Key = u8;
     #[inline(always)]
-    fn key(bits: u8) -> i16 {
-        i16::from(bits)
+    fn nan_last(bits: u8) -> u8 {
+        bits
     }
     #[inline(always)]
-    fn is_nan(bits: u8) -> bool {
-        bits == NAN
+    fn nan_first(bits: u8) -> u8 {
+        bits.wrapping_add(1)
     }
 }
 

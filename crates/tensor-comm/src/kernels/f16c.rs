@@ -100,7 +100,7 @@ mod x86 {
     use super::super::tier::AVX512;
     use std::arch::x86_64::*;
 
-    const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
     macro_rules! steps {
         ($($name:ident: $from:ty => $to:ty, |$input:ident, $output:ident|

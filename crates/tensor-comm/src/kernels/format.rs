@@ -5,7 +5,7 @@
 //! the largest number becomes infinity, or NaN in a format without infinity (`fn`, `fnuz`), as in
 //! `ml_dtypes` (no saturation: a sum that does not fit must not look like one that does).
 
-use super::order::Ordered;
+use super::order::{Ordered, order_by_magnitude, signed};
 
 /// A format narrower than float32.
 pub(super) trait Format {
@@ -145,7 +145,7 @@ impl<const EXPONENT: u32, const MANTISSA: u32, const BIAS: u32, const KIND: u8>
 }
 
 macro_rules! formats {
-    ($($(#[$doc:meta])* $name:ident, $bits:ty, $key:ty, $width:literal,
+    ($($(#[$doc:meta])* $name:ident, $bits:ty,
        $exponent:literal, $mantissa:literal, $bias:literal, $kind:ident;)*) => {$(
         $(#[$doc])*
         pub(super) struct $name;
@@ -160,43 +160,45 @@ macro_rules! formats {
                 Small::<$exponent, $mantissa, $bias, $kind>::narrow(value) as $bits
             }
         }
-        impl Ordered for $name {
-            type Bits = $bits;
-            type Key = $key;
-            #[inline(always)]
-            fn key(bits: $bits) -> $key {
-                let signed = bits as $key;
-                signed ^ (((signed >> ($width - 1)) as $bits) >> 1) as $key
-            }
-            #[inline(always)]
-            fn is_nan(bits: $bits) -> bool {
-                Small::<$exponent, $mantissa, $bias, $kind>::is_nan(u32::from(bits))
-            }
-        }
     )*};
 }
 
 formats! {
     /// IEEE half precision.
-    F16, u16, i16, 16, 5, 10, 15, IEEE;
-    E3m4, u8, i8, 8, 3, 4, 3, IEEE;
-    E4m3, u8, i8, 8, 4, 3, 7, IEEE;
-    E4m3b11fnuz, u8, i8, 8, 4, 3, 11, FINITE_UNSIGNED_ZERO;
-    E4m3fn, u8, i8, 8, 4, 3, 7, FINITE;
-    E4m3fnuz, u8, i8, 8, 4, 3, 8, FINITE_UNSIGNED_ZERO;
-    E5m2, u8, i8, 8, 5, 2, 15, IEEE;
-    E5m2fnuz, u8, i8, 8, 5, 2, 16, FINITE_UNSIGNED_ZERO;
+    F16, u16, 5, 10, 15, IEEE;
+    E3m4, u8, 3, 4, 3, IEEE;
+    E4m3, u8, 4, 3, 7, IEEE;
+    E4m3b11fnuz, u8, 4, 3, 11, FINITE_UNSIGNED_ZERO;
+    E4m3fn, u8, 4, 3, 7, FINITE;
+    E4m3fnuz, u8, 4, 3, 8, FINITE_UNSIGNED_ZERO;
+    E5m2, u8, 5, 2, 15, IEEE;
+    E5m2fnuz, u8, 5, 2, 16, FINITE_UNSIGNED_ZERO;
 }
 
-impl Ordered for Bf16 {
-    type Bits = u16;
-    type Key = i16;
-    #[inline(always)]
-    fn key(bits: u16) -> i16 {
-        F16::key(bits)
-    }
-    #[inline(always)]
-    fn is_nan(bits: u16) -> bool {
-        (bits & 0x7fff) > 0x7f80
-    }
+order_by_magnitude! {
+    Bf16: u16, i16, last number 0x7f80u16;
+    F16: u16, i16, last number 0x7c00u16;
+    E3m4: u8, i8, last number 0x70u8;
+    E4m3: u8, i8, last number 0x78u8;
+    E4m3fn: u8, i8, last number 0x7eu8;
+    E5m2: u8, i8, last number 0x7cu8;
 }
+
+/// Implements [`Ordered`] for the `fnuz` formats, in which the bits of -0 are the only NaN.
+macro_rules! order_without_negative_zero {
+    ($($name:ty)*) => {$(
+        impl Ordered for $name {
+            type Bits = u8;
+            type Key = i16;
+            #[inline(always)]
+            fn nan_last(bits: u8) -> i16 {
+                if bits == 0x80 { i16::MAX } else { i16::from(signed!(bits, u8, i8)) }
+            }
+            #[inline(always)]
+            fn nan_first(bits: u8) -> i16 {
+                if bits == 0x80 { i16::MIN } else { i16::from(signed!(bits, u8, i8)) }
+            }
+        }
+    )*};
+}
+order_without_negative_zero!(E4m3b11fnuz E4m3fnuz E5m2fnuz);

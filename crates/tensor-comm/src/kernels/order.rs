@@ -1,7 +1,9 @@
 //! MAX and MIN of floating-point numbers, by one rule for every format and tier:
-//! a NaN operand gives that NaN (the lower rank's, if both are), and -0 is less than +0.
+//! a NaN operand gives NaN, and -0 is less than +0.
 //! Refuses to know arithmetic: formats are compared as integers, so that vector and scalar code, and the
 //! processor's rounding and flushing modes, cannot differ by a bit.
+//!
+//! Of two NaNs one is kept by its bits, not by its side: the operations are commutative and associative.
 
 use super::map::Map;
 use std::marker::PhantomData;
@@ -10,36 +12,53 @@ use std::marker::PhantomData;
 pub(super) trait Ordered {
     /// Its bits, as they lie in memory.
     type Bits: Copy;
-    /// A signed integer that orders as the numbers do.
-    type Key: Copy + Ord;
-    fn key(bits: Self::Bits) -> Self::Key;
-    fn is_nan(bits: Self::Bits) -> bool;
+    /// An integer.
+    type Key: Ord;
+    /// Orders as the numbers do, NaN above all.
+    fn nan_last(bits: Self::Bits) -> Self::Key;
+    /// Orders as the numbers do, NaN below all.
+    fn nan_first(bits: Self::Bits) -> Self::Key;
 }
 
-macro_rules! ieee {
-    ($($name:ident, $bits:ty, $key:ty, $width:literal, $infinity:literal;)*) => {$(
-        /// An IEEE 754 format.
-        pub(super) struct $name;
+/// Implements [`Ordered`] for formats of sign and magnitude whose NaNs are all magnitudes above `$last`.
+macro_rules! order_by_magnitude {
+    ($($name:ty: $bits:ty, $key:ty, last number $last:expr;)*) => {$(
         impl Ordered for $name {
             type Bits = $bits;
             type Key = $key;
+            // As signed integers, the negative NaNs come first and the positive ones last. Moving all keys
+            // round the circle of integers brings both to the same end.
             #[inline(always)]
-            fn key(bits: $bits) -> $key {
-                let signed = bits as $key;
-                // Below zero a larger magnitude is a smaller number: flip all bits but the sign.
-                signed ^ (((signed >> ($width - 1)) as $bits) >> 1) as $key
+            fn nan_last(bits: $bits) -> $key {
+                $crate::kernels::order::signed!(bits, $bits, $key).wrapping_sub(<$key>::MAX - $last as $key)
             }
             #[inline(always)]
-            fn is_nan(bits: $bits) -> bool {
-                (bits & (<$bits>::MAX >> 1)) > $infinity
+            fn nan_first(bits: $bits) -> $key {
+                $crate::kernels::order::signed!(bits, $bits, $key).wrapping_add(<$key>::MAX - $last as $key)
             }
         }
     )*};
 }
 
-ieee! {
-    F64, u64, i64, 64, 0x7ff0_0000_0000_0000;
-    F32, u32, i32, 32, 0x7f80_0000;
+/// The signed integer that orders as sign and magnitude do: below zero a larger magnitude is a smaller
+/// number, so all bits but the sign are flipped.
+macro_rules! signed {
+    ($value:expr, $bits:ty, $key:ty) => {{
+        let key = $value as $key;
+        key ^ ((key >> (<$key>::BITS - 1)) as $bits >> 1) as $key
+    }};
+}
+
+pub(super) use {order_by_magnitude, signed};
+
+/// float64.
+pub(super) struct F64;
+/// float32.
+pub(super) struct F32;
+
+order_by_magnitude! {
+    F64: u64, i64, last number 0x7ff0_0000_0000_0000u64;
+    F32: u32, i32, last number 0x7f80_0000u32;
 }
 
 /// The larger operand, by the rule of this file.
@@ -51,7 +70,7 @@ impl<F: Ordered> Map for Max<F> {
     type T = F::Bits;
     #[inline(always)]
     fn map(low: F::Bits, high: F::Bits) -> F::Bits {
-        let wins = F::is_nan(low) | ((F::key(low) > F::key(high)) & !F::is_nan(high));
+        let wins = F::nan_last(low) > F::nan_last(high);
         if wins { low } else { high }
     }
 }
@@ -60,7 +79,7 @@ impl<F: Ordered> Map for Min<F> {
     type T = F::Bits;
     #[inline(always)]
     fn map(low: F::Bits, high: F::Bits) -> F::Bits {
-        let wins = F::is_nan(low) | ((F::key(low) < F::key(high)) & !F::is_nan(high));
+        let wins = F::nan_first(low) < F::nan_first(high);
         if wins { low } else { high }
     }
 }
