@@ -66,40 +66,13 @@ impl Layout {
                 what: "the number of bytes",
             });
         }
+        dims.resize(2 * ndim, 0);
+        let (sizes, steps) = dims.split_at_mut(ndim);
         match strides {
-            Some(given) if given.len() != ndim => {
-                return Err(LayoutError::StrideCount {
-                    strides: given.len(),
-                    ndim,
-                });
-            }
-            Some(given) => {
-                for (axis, &stride) in given.iter().enumerate() {
-                    let bytes = stride.checked_mul(scale);
-                    // A stride that is never taken may be anything, and often is.
-                    let moot = numel == 0 || dims[axis] <= 1;
-                    match bytes {
-                        Some(bytes) => dims.push(bytes),
-                        None if moot => dims.push(0),
-                        None => {
-                            return Err(LayoutError::Overflow {
-                                what: "a stride in bytes",
-                            });
-                        }
-                    }
-                }
-            }
-            None => {
-                dims.resize(2 * ndim, 0);
-                let mut step = size.unwrap_or(0);
-                for axis in (0..ndim).rev() {
-                    dims[ndim + axis] = step;
-                    // Can only overflow beside a dimension of size 0, where no stride is ever taken.
-                    step = step.checked_mul(dims[axis].max(1)).unwrap_or(0);
-                }
-            }
+            Some(given) => scaled(steps, given, scale, sizes, numel)?,
+            None => compact(steps, sizes, size.unwrap_or(0)),
         }
-        let (sizes, steps) = dims.split_at(ndim);
+        let (sizes, steps) = (&*sizes, &*steps);
         let (low, high) = extent(sizes, steps, itemsize, numel)?;
         let contiguous = contiguous(sizes, steps, itemsize, numel);
         Ok(Layout {
@@ -186,6 +159,47 @@ fn count(shape: &[i64]) -> Result<i64, LayoutError> {
         None => Err(LayoutError::Overflow {
             what: "the number of elements",
         }),
+    }
+}
+
+/// Fills `steps` with the given strides in bytes.
+#[inline]
+fn scaled(
+    steps: &mut [i64],
+    given: &[i64],
+    scale: i64,
+    sizes: &[i64],
+    numel: i64,
+) -> Result<(), LayoutError> {
+    if given.len() != sizes.len() {
+        return Err(LayoutError::StrideCount {
+            strides: given.len(),
+            ndim: sizes.len(),
+        });
+    }
+    for ((step, &stride), &size) in steps.iter_mut().zip(given).zip(sizes) {
+        *step = match stride.checked_mul(scale) {
+            Some(bytes) => bytes,
+            // A stride that is never taken may be anything, and often is.
+            None if numel == 0 || size <= 1 => 0,
+            None => {
+                return Err(LayoutError::Overflow {
+                    what: "a stride in bytes",
+                });
+            }
+        };
+    }
+    Ok(())
+}
+
+/// Fills `steps` with the strides of a compact tensor in C order.
+#[inline]
+fn compact(steps: &mut [i64], sizes: &[i64], itemsize: i64) {
+    let mut next = itemsize;
+    for (step, &size) in steps.iter_mut().zip(sizes).rev() {
+        *step = next;
+        // Can only overflow beside a dimension of size 0, where no stride is ever taken.
+        next = next.checked_mul(size.max(1)).unwrap_or(0);
     }
 }
 
