@@ -112,7 +112,7 @@ def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
 
 def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str) -> Tally:
     venv = MPI_VENVS[library]
-    line = venv.mpiexec(ranks, venv.python, f"examples/{script}", *arguments)
+    line = venv.mpiexec(ranks, venv.python, "-m", "mpi4py", f"examples/{script}", *arguments)
     return verdict(run(line, log, 5 * MINUTE, mpi_environment()))
 
 

@@ -73,9 +73,8 @@ class Rendezvous:
         while not self.mpi.Request.Testall(requests):
             if time.monotonic() > end:
                 missing = [rank for rank, request in enumerate(receives) if not request.Test()]
-                self.say(
-                    f"finished {where}; {missing=} did not arrive within {limit:g} s: aborting"
-                )
+                late = f"ranks {missing} did not arrive within {limit:g} s: aborting"
+                self.say(f"finished {where}; {late}")
                 # The launcher kills this process at the abort: let it read the words first.
                 time.sleep(0.5)
                 self.comm.Abort(ABORT_CODE)
