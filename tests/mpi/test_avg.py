@@ -54,11 +54,9 @@ def test_means(comm, rng, case):
         out.expect_untouched()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_mean_of_the_largest_is_the_largest(comm, dtype):
-    """The sum leaves the type's range, the mean does not."""
-    if dtype.itemsize > 2:
-        pytest.skip("only the 16-bit types have a wider type to add in")
+    """The sum leaves the type's range, the mean does not: it is taken before the rounding."""
     largest = torch.finfo(dtype).max if dtype is torch.float16 else 2.0**126
     tensor = torch.full((5,), largest, dtype=dtype)
     comm.Allreduce(MPI.IN_PLACE, tensor, op=dlmpi.AVG)

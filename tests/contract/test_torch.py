@@ -1,0 +1,215 @@
+"""torch tensors: autograd, lazy signs and conjugates, tensors without memory. COMM_SELF only."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from dlmpi import MPI, _native
+
+SELF = MPI.COMM_SELF
+
+
+def echo(source, out):
+    SELF.Sendrecv(source, 0, recvbuf=out, source=0)
+    return out
+
+
+LAZY = {
+    "conj": lambda: torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64).conj(),
+    "conj strided": lambda: torch.conj(torch.arange(6.0).to(torch.complex128).mul(1j)[::2]),
+    "neg": lambda: torch._neg_view(torch.tensor([1.0, -2.0, 3.0])),
+    "imag of conj": lambda: torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64).conj().imag,
+    "adjoint": lambda: torch.tensor([[1 + 2j, 3j], [4, 5 - 1j]]).mH,
+}
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_lazy_values_are_sent_as_they_read(lazy):
+    tensor = LAZY[lazy]()
+    out = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    echo(tensor, out)
+    assert out.tolist() == tensor.tolist()
+    SELF.Allreduce(tensor, out.zero_())
+    assert out.tolist() == tensor.tolist()
+
+
+@pytest.mark.parametrize("lazy", LAZY)
+def test_lazy_values_are_not_received_into(lazy):
+    tensor = LAZY[lazy]()
+    before = tensor.tolist()
+    source = torch.ones(tensor.shape, dtype=tensor.dtype)
+    for receive in (
+        lambda: echo(source, tensor),
+        lambda: SELF.Allreduce(source, tensor),
+        lambda: SELF.Allreduce(MPI.IN_PLACE, tensor),
+        lambda: SELF.Recv(tensor, 0),
+    ):
+        with pytest.raises(BufferError, match=r"(?i)conj|neg"):
+            receive()
+    assert tensor.tolist() == before
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.ones(4, requires_grad=True), lambda: torch.nn.Parameter(torch.ones(4))]
+)
+def test_tensors_with_gradients_travel(make):
+    leaf, out = make(), torch.zeros(4)
+    echo(leaf, out)
+    assert out.tolist() == [1] * 4
+    echo(torch.full((4,), 3.0), leaf)
+    assert leaf.tolist() == [3] * 4
+    assert leaf.requires_grad
+    inner = leaf * 2
+    echo(inner, out)
+    assert out.tolist() == [6] * 4
+
+
+RECEIVES = {
+    "Sendrecv": lambda t: echo(torch.ones_like(t), t),
+    "Recv": lambda t: (SELF.Isend(np.ones(4, np.float32), 0).Free(), SELF.Recv(t, 0)),
+    "Allreduce": lambda t: SELF.Allreduce(torch.ones(4), t),
+    "in place": lambda t: SELF.Allreduce(MPI.IN_PLACE, t),
+    "Reduce": lambda t: SELF.Reduce(torch.ones(4), t),
+    "Scan": lambda t: SELF.Scan(torch.ones(4), t),
+    "Gather": lambda t: SELF.Gather(torch.ones(4), t),
+    "Scatter": lambda t: SELF.Scatter(torch.ones(4), t),
+    "Allgather": lambda t: SELF.Allgather(torch.ones(4), t),
+    "Alltoall": lambda t: SELF.Alltoall(torch.ones(4), t),
+    "Allgatherv": lambda t: SELF.Allgatherv(torch.ones(4), [t, [4]]),
+    "Alltoallv": lambda t: SELF.Alltoallv([torch.ones(4), [4]], [t, [4]]),
+    "Reduce_scatter": lambda t: SELF.Reduce_scatter(torch.ones(4), t),
+    "Reduce_scatter_block": lambda t: SELF.Reduce_scatter_block(torch.ones(4), t),
+}
+SENDS = {
+    "Sendrecv": lambda t: echo(t, torch.ones_like(t)),
+    "Allreduce": lambda t: SELF.Allreduce(t, torch.zeros(4)),
+    "Bcast from the root": lambda t: SELF.Bcast(t, root=0),
+    "Allgather": lambda t: SELF.Allgather(t, torch.zeros(4)),
+}
+
+
+@pytest.mark.parametrize("receive", RECEIVES)
+def test_a_write_is_told_to_autograd(receive):
+    tensor = torch.zeros(4)
+    before = tensor._version
+    RECEIVES[receive](tensor)
+    assert tensor._version > before
+
+
+@pytest.mark.parametrize("send", SENDS)
+def test_a_read_is_not_a_write(send):
+    tensor = torch.ones(4)
+    before = tensor._version
+    SENDS[send](tensor)
+    assert tensor._version == before
+
+
+def test_views_share_the_version():
+    base = torch.zeros(4, 4)
+    echo(torch.ones(4, 2), base[:, ::2])
+    assert base._version > 0
+    assert base.sum() == 8
+
+
+def test_overwriting_what_backward_needs_is_torchs_own_error():
+    """Without the version counter the gradient would be silently wrong."""
+    x = torch.ones(3, requires_grad=True)
+    kept = x * 1
+    y = (kept * kept).sum()
+    echo(torch.full((3,), 50.0), kept)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+class Tagged(torch.Tensor):
+    """A plain subclass, as users write them."""
+
+
+def inference():
+    with torch.inference_mode():
+        return torch.arange(4.0)
+
+
+ALIVE = {
+    "channels_last": lambda: (
+        torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    ),
+    "transposed": lambda: torch.arange(12.0).reshape(3, 4).t(),
+    "expanded": lambda: torch.arange(3.0).expand(4, 3),
+    "unfolded": lambda: torch.arange(8.0).unfold(0, 3, 1),
+    "narrowed": lambda: torch.arange(20.0).reshape(4, 5)[:, 1:3],
+    "scalar": lambda: torch.tensor(4.5),
+    "empty": lambda: torch.empty(3, 0, 2),
+    "subclass": lambda: torch.arange(4.0).as_subclass(Tagged),
+    "shared": lambda: torch.arange(4.0).share_memory_(),
+    "inference": inference,
+    "complex": lambda: torch.view_as_complex(torch.arange(8.0).reshape(4, 2)),
+    "real of complex": lambda: torch.arange(4).to(torch.complex64).real,
+}
+
+
+@pytest.mark.parametrize("kind", ALIVE)
+def test_kinds_of_tensors_are_sent_in_logical_order(kind):
+    tensor = ALIVE[kind]()
+    out = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    echo(tensor, out)
+    assert out.tolist() == tensor.tolist()
+
+
+@pytest.mark.parametrize("kind", sorted(ALIVE.keys() - {"expanded", "unfolded"}))
+def test_kinds_of_tensors_are_received_into(kind):
+    tensor = ALIVE[kind]()
+    want = torch.arange(tensor.numel()).to(tensor.dtype).reshape(tensor.shape) + 7
+    echo(want, tensor)
+    assert tensor.tolist() == want.tolist()
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.zeros(4)
+
+
+DEAD = {
+    "meta": lambda: torch.zeros(4, device="meta"),
+    "fake": fake,
+    "zero": lambda: torch._efficientzerotensor(4),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "csr": lambda: torch.eye(3).to_sparse_csr(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(4), 0.5, 0, torch.qint8),
+    "nested": lambda: torch.nested.nested_tensor(
+        [torch.ones(2), torch.ones(3)], layout=torch.jagged
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it makes the odd ones
+@pytest.mark.parametrize("kind", DEAD)
+def test_tensors_without_plain_memory_are_refused(kind):
+    tensor = DEAD[kind]()
+    for use in (
+        lambda: SELF.Bcast(tensor),
+        lambda: SELF.Recv(tensor, 0),
+        lambda: _native.describe(tensor),
+    ):
+        with pytest.raises(BufferError) as raised:
+            use()
+        assert len(str(raised.value)) < 500, "words, not a C++ backtrace"
+
+
+def test_nothing_is_kept_after_a_call():
+    tensor = torch.ones(4)
+    gone = weakref.ref(tensor)
+    storage = weakref.ref(tensor.untyped_storage())
+    echo(tensor, torch.zeros(4))
+    SELF.Allreduce(MPI.IN_PLACE, tensor)
+    del tensor
+    gc.collect()
+    assert gone() is None
+    assert storage() is None

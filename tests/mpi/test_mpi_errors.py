@@ -1,0 +1,53 @@
+"""What MPI itself reports: an MPI.Exception of the right class. Nothing is written past a buffer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dlmpi import MPI
+from support.agreement import still_works
+from support.boxes import Box
+from support.dtypes import BY_NAME
+from support.layouts import WRITABLE
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", WRITABLE, ids=str)
+@pytest.mark.parametrize("n", [9, 40_000])
+def test_truncation(comm, rng, dtype, layout, n):
+    """MPI's own error, with its class; nothing beyond the buffer is written."""
+    kind = BY_NAME[dtype]
+    source = Box(layout.frameworks[-1], kind, layout, n, rng).fill(kind.encode(np.ones(n)))
+    out = Box(layout.frameworks[-1], kind, layout, n - 4, rng)
+    to, fro = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    with pytest.raises(MPI.Exception) as raised:
+        comm.Sendrecv(source.tensor, to, recvbuf=out.tensor, source=fro)
+    assert raised.value.Get_error_class() == MPI.ERR_TRUNCATE
+    out.expect_first(out.flat()[:0])
+    still_works(comm)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_ranks_roots_and_tags_out_of_range(comm, dtype):
+    tensor, out = (torch.ones(4, dtype=getattr(torch, dtype)) for _ in range(2))
+    strided = torch.ones(8, dtype=getattr(torch, dtype))[::2]
+    for call, error in (
+        (lambda: comm.Send(tensor, comm.size), MPI.ERR_RANK),
+        (lambda: comm.Send(strided, -77), MPI.ERR_RANK),
+        (lambda: comm.Recv(out, comm.size + 5), MPI.ERR_RANK),
+        (lambda: comm.Recv(strided, comm.size), MPI.ERR_RANK),
+        (lambda: comm.Send(tensor, 0, tag=-7), MPI.ERR_TAG),
+        (lambda: comm.Recv(out, 0, tag=-7), MPI.ERR_TAG),
+        (lambda: comm.Bcast(tensor, root=comm.size), MPI.ERR_ROOT),
+        (lambda: comm.Bcast(strided, root=-9), MPI.ERR_ROOT),
+        (lambda: comm.Reduce(tensor, out, root=comm.size), MPI.ERR_ROOT),
+        (lambda: comm.Gather(tensor, None, root=comm.size), MPI.ERR_ROOT),
+    ):
+        with pytest.raises(MPI.Exception) as raised:
+            call()
+        assert raised.value.Get_error_class() == error
+    still_works(comm)
