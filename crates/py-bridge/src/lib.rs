@@ -1,1 +1,49 @@
-//! The framework-neutral half of the Python binding: capsules, __dlpack__, the Framework seam, the error map.
+//! The framework-neutral half of the Python binding.
+//!
+//! ```text
+//! argument --> message --> registry --> a framework's Exporter --> Loan { View, what keeps it alive }
+//!                                                                   |
+//! method descriptor <-- errors <-- tensor_comm (detached) <---------+
+//! ```
+//!
+//! In: Python objects, as mpi4py's methods get them. Out: checked views for [`tensor_comm`], and the
+//! right exception. The crate knows PyO3, the protocols (PEP 3118, DLPack, the array interfaces) and
+//! mpi4py's objects. It refuses to know any framework (they sit behind [`framework::Framework`], in
+//! crates of their own) and to decide anything about communication.
+//!
+//! Methods are rows of one table ([`table`]); quirks of producers are rows of another ([`policy`]).
+
+pub mod array_interface;
+pub mod avg;
+pub mod borrow;
+pub mod buffer;
+pub mod cai;
+pub mod capsule;
+pub mod collective;
+pub mod counts;
+pub mod datatype;
+pub mod delegate;
+pub mod describe;
+pub mod dlpack_call;
+pub mod errors;
+pub mod format;
+pub mod framework;
+pub mod generic;
+pub mod interface;
+pub mod loan;
+pub mod message;
+pub mod method;
+pub mod mpi4py;
+pub mod order;
+pub mod p2p;
+pub mod params;
+pub mod policy;
+pub mod raw;
+pub mod registry;
+pub mod table;
+pub mod typestr;
+
+pub use errors::{ExportError, ExportResult};
+pub use framework::{Exporter, Framework, Intent};
+pub use loan::Loan;
+pub use order::StreamOrder;

@@ -1,0 +1,263 @@
+//! `dlmpi.borrow`: a tensor's memory as a PEP 3118 buffer, in place, for any stock mpi4py call. Knows no
+//! operation.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::framework::Intent;
+use crate::loan::Loan;
+use crate::order::StreamOrder;
+use crate::raw::Bytes;
+use crate::registry;
+
+/// What a borrowed buffer knows while it may be exported.
+struct State {
+    loan: Option<Loan>,
+    exports: usize,
+    ended: bool,
+}
+
+/// Raw memory of a tensor, as a buffer. The loan ends when the context does and the last export is
+/// released: a pending request keeps it.
+#[pyclass(frozen, module = "dlmpi", name = "BorrowedBuffer")]
+pub struct Borrowed {
+    state: Mutex<State>,
+    bytes: Bytes,
+    writable: bool,
+    shape: [ffi::Py_ssize_t; 1],
+    strides: [ffi::Py_ssize_t; 1],
+}
+
+// SAFETY:
+// - The pointer is only handed out through exports, whose users answer for what they do with it; the rest
+//   is behind a lock.
+unsafe impl Send for Borrowed {}
+// SAFETY:
+// - As above.
+unsafe impl Sync for Borrowed {}
+
+impl Borrowed {
+    /// Lends `tensor`, and waits until work queued on it is done; `name` is for messages.
+    ///
+    /// # Errors
+    /// `BufferError` or `TypeError`: not exportable, not writable, not one block of memory.
+    pub fn new(name: &str, tensor: &Bound<'_, PyAny>, intent: Intent) -> PyResult<Borrowed> {
+        let py = tensor.py();
+        let mut order = StreamOrder::default();
+        let loan = registry::lend(name, tensor, intent, &mut order)?;
+        let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
+        order.wait(py)?;
+        Ok(Borrowed {
+            bytes,
+            writable: intent == Intent::Receive,
+            shape: [(bytes.len / bytes.itemsize) as ffi::Py_ssize_t],
+            strides: [bytes.itemsize as ffi::Py_ssize_t],
+            state: Mutex::new(State {
+                loan: Some(loan),
+                exports: 0,
+                ended: false,
+            }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No more exports. The memory stays borrowed until the last one is released.
+    ///
+    /// # Errors
+    /// What the framework raised when told that its memory was written.
+    pub fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let loan = {
+            let mut state = self.state();
+            state.ended = true;
+            if state.exports == 0 {
+                state.loan.take()
+            } else {
+                None
+            }
+        };
+        self.settle(py, loan)
+    }
+
+    /// Outside the lock: frameworks run Python code.
+    fn settle(&self, py: Python<'_>, loan: Option<Loan>) -> PyResult<()> {
+        match loan {
+            Some(loan) if self.writable => loan.wrote(py),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl Borrowed {
+    /// Length of the memory in bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.bytes.len
+    }
+
+    /// May it be written?
+    #[getter]
+    fn writable(&self) -> bool {
+        self.writable
+    }
+
+    fn __repr__(&self) -> String {
+        let access = if self.writable {
+            "writable"
+        } else {
+            "read-only"
+        };
+        format!(
+            "<dlmpi.BorrowedBuffer of {} bytes, {access}>",
+            self.bytes.len
+        )
+    }
+
+    /// # Safety
+    /// - `view` is NULL or a Py_buffer to be filled: CPython's contract of the slot.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no Py_buffer to fill"));
+        }
+        let this = slf.get();
+        let wants = |flag: c_int| flags & flag == flag;
+        let refusal = {
+            let mut state = this.state();
+            let refusal = if state.ended {
+                Some("the loan has ended: use the buffer inside its `with` block")
+            } else if wants(ffi::PyBUF_WRITABLE) && !this.writable {
+                Some("the tensor was borrowed for reading; use borrow(tensor, writable=True)")
+            } else {
+                None
+            };
+            if refusal.is_none() {
+                state.exports += 1;
+            }
+            refusal
+        };
+        if let Some(words) = refusal {
+            // SAFETY:
+            // - `view` is writable; NULL says that nothing was exported.
+            unsafe { (*view).obj = std::ptr::null_mut() };
+            return Err(PyBufferError::new_err(words));
+        }
+        let owner = slf.clone().into_any().into_ptr();
+        let format = match wants(ffi::PyBUF_FORMAT) {
+            true => this.bytes.format.as_ptr().cast_mut(),
+            false => std::ptr::null_mut(),
+        };
+        let shape = match wants(ffi::PyBUF_ND) {
+            true => this.shape.as_ptr().cast_mut(),
+            false => std::ptr::null_mut(),
+        };
+        let strides = match wants(ffi::PyBUF_STRIDES) {
+            true => this.strides.as_ptr().cast_mut(),
+            false => std::ptr::null_mut(),
+        };
+        // SAFETY:
+        // - `view` is writable by the slot's contract.
+        // - Every pointer stays valid while `owner` lives, which the consumer holds through `obj`: the object
+        //   is frozen and does not move, and the loan is kept while exports are counted.
+        unsafe {
+            (*view).buf = this.bytes.start.cast::<c_void>();
+            (*view).obj = owner;
+            (*view).len = this.bytes.len as ffi::Py_ssize_t;
+            (*view).itemsize = this.bytes.itemsize as ffi::Py_ssize_t;
+            (*view).readonly = c_int::from(!this.writable);
+            (*view).ndim = 1;
+            (*view).format = format;
+            (*view).shape = shape;
+            (*view).strides = strides;
+            (*view).suboffsets = std::ptr::null_mut();
+            (*view).internal = std::ptr::null_mut();
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// - CPython's contract of the slot: called once per export.
+    unsafe fn __releasebuffer__(&self, py: Python<'_>, _view: *mut ffi::Py_buffer) {
+        let loan = {
+            let mut state = self.state();
+            state.exports = state.exports.saturating_sub(1);
+            if state.ended && state.exports == 0 {
+                state.loan.take()
+            } else {
+                None
+            }
+        };
+        if let Err(error) = self.settle(py, loan) {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// The context manager `dlmpi.borrow(tensor, writable=False)`.
+///
+/// Yields a buffer of the tensor's own memory, in memory order, that any stock mpi4py call accepts.
+/// Element types that MPI has no number for (bfloat16, float8, ...) appear as characters: counts are
+/// bytes then. Strided tensors and device memory are refused.
+#[pyclass(frozen, module = "dlmpi", name = "borrow")]
+pub struct Borrow {
+    tensor: Py<PyAny>,
+    writable: bool,
+    entered: Mutex<Option<Py<Borrowed>>>,
+}
+
+#[pymethods]
+impl Borrow {
+    #[new]
+    #[pyo3(signature = (tensor, writable = false))]
+    fn new(tensor: Py<PyAny>, writable: bool) -> Borrow {
+        Borrow {
+            tensor,
+            writable,
+            entered: Mutex::new(None),
+        }
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Borrowed>> {
+        let intent = if self.writable {
+            Intent::Receive
+        } else {
+            Intent::Send
+        };
+        let buffer = Py::new(py, Borrowed::new("tensor", self.tensor.bind(py), intent)?)?;
+        let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
+        if entered.is_some() {
+            return Err(PyRuntimeError::new_err(
+                "this borrow is entered already; make another one",
+            ));
+        }
+        *entered = Some(buffer.clone_ref(py));
+        Ok(buffer)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _exception: &Bound<'_, pyo3::types::PyTuple>,
+    ) -> PyResult<()> {
+        let entered = self
+            .entered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match entered {
+            Some(buffer) => buffer.get().end(py),
+            None => Err(PyRuntimeError::new_err("this borrow was not entered")),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! CUDA memory by `__cuda_array_interface__`, for what has no DLPack (Numba).
+
+use dlpack_core::Device;
+use pyo3::prelude::*;
+
+use crate::errors::{ExportError, ExportResult};
+use crate::interface::Interface;
+use crate::loan::Loan;
+use crate::order::StreamOrder;
+
+/// The attribute.
+pub const ATTRIBUTE: &str = "__cuda_array_interface__";
+
+/// Lends `obj`. The interface names no device: the driver knows whose address it is.
+///
+/// # Errors
+/// What cannot be read or used.
+pub fn export(obj: &Bound<'_, PyAny>, order: &mut StreamOrder) -> ExportResult<Loan> {
+    let interface = Interface::read(obj, ATTRIBUTE, None)?;
+    let device = owner(&interface)?;
+    match interface.stream {
+        // Version 3: the consumer waits for the stream that the producer names. 0 is not allowed there.
+        Some(0) => {
+            return Err(ExportError::Buffer(format!(
+                "its `{ATTRIBUTE}` names stream 0, which the protocol forbids; 1 is the default stream"
+            )));
+        }
+        Some(stream) => {
+            order.refuse_capture(stream)?;
+            order.wait_for(stream, device.id);
+        }
+        None => {}
+    }
+    // SAFETY:
+    // - The protocol: the address is memory of this shape on its device, which lives as long as `obj`,
+    //   which the loan holds.
+    let view = unsafe { interface.view(device) }?;
+    Ok(Loan::of_object(
+        view,
+        "cuda array interface",
+        obj.clone().unbind(),
+    ))
+}
+
+/// Whose memory it is. Without elements there is no memory to ask about.
+fn owner(interface: &Interface) -> ExportResult<Device> {
+    if interface.address() == 0 {
+        return Ok(Device::cuda(0));
+    }
+    let refused = |e: device::DeviceError| ExportError::Buffer(e.to_string());
+    let cuda = device::cuda().map_err(refused)?;
+    let owner = cuda
+        .pointer_attributes(interface.address() as u64)
+        .map_err(refused)?;
+    owner.ok_or_else(|| {
+        ExportError::Buffer(format!(
+            "its `{ATTRIBUTE}` names {:#x}, which the CUDA driver does not know",
+            interface.address()
+        ))
+    })
+}

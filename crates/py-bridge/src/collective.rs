@@ -1,0 +1,320 @@
+//! A collective method: which of its arguments matter on this rank, and the call made of them. One
+//! function for all of them; what differs is in the rows.
+
+use mpi_runtime::BuiltinOp;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use tensor_comm::{Arg, Call, CallKind, Comm, Op, ReduceOp};
+
+use crate::avg::Avg;
+use crate::counts;
+use crate::datatype::Use;
+use crate::errors;
+use crate::framework::Intent;
+use crate::message::{self, Loans, Message};
+use crate::method::Outcome;
+use crate::mpi4py::Mpi4py;
+use crate::params::{Param, Slots, Takes};
+
+/// How a buffer argument is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It has no meaning on this rank.
+    Absent,
+    /// One part.
+    Whole,
+    /// One block of equal size per rank; an explicit count is per block.
+    Blocks,
+    /// One block per rank, with counts and displacements.
+    Vector,
+}
+
+/// Which buffer only the root has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rooted {
+    /// There is no root.
+    No,
+    /// The root alone receives.
+    Recv,
+    /// The root alone sends.
+    Send,
+    /// The root sends what the others receive, from and into the same argument.
+    Bcast,
+}
+
+/// The row of a collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Collective {
+    /// Which one.
+    pub kind: CallKind,
+    /// Its send side.
+    pub send: Role,
+    /// Its receive side.
+    pub recv: Role,
+    /// Its root.
+    pub rooted: Rooted,
+}
+
+/// Where this rank stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// It is the root.
+    Root,
+    /// It talks to the root.
+    Leaf,
+    /// It is in the root's group of an intercommunicator, but not the root.
+    Idle,
+}
+
+/// What matters on this rank: roles, and which side may be `IN_PLACE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Sides {
+    send: Role,
+    recv: Role,
+    send_in_place: bool,
+    recv_in_place: bool,
+}
+
+impl Collective {
+    fn sides(&self, place: Place, inter: bool) -> Sides {
+        let (send, recv) = match (self.rooted, place) {
+            (Rooted::No, _) => (self.send, self.recv),
+            (_, Place::Idle) => (Role::Absent, Role::Absent),
+            (Rooted::Bcast, Place::Root) => (self.send, Role::Absent),
+            (Rooted::Bcast, Place::Leaf) => (Role::Absent, self.recv),
+            (_, Place::Root) if !inter => (self.send, self.recv),
+            (Rooted::Recv, Place::Root) | (Rooted::Send, Place::Leaf) => (Role::Absent, self.recv),
+            (Rooted::Send, Place::Root) | (Rooted::Recv, Place::Leaf) => (self.send, Role::Absent),
+        };
+        let at_root = !inter && place == Place::Root;
+        Sides {
+            send,
+            recv,
+            send_in_place: !inter
+                && (self.rooted == Rooted::No || (at_root && self.rooted == Rooted::Recv)),
+            recv_in_place: at_root && self.rooted == Rooted::Send,
+        }
+    }
+
+    fn usage(&self) -> Use {
+        if self.kind.is_reduction() {
+            Use::Reduce
+        } else {
+            Use::Move
+        }
+    }
+}
+
+/// Makes the call out of the arguments and runs it.
+///
+/// # Errors
+/// What any argument, MPI or a framework has to say.
+pub fn run<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    row: &Collective,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Outcome> {
+    let core = |error| errors::operation(py, error);
+    let mut call = Call::new(row.kind);
+    let (mut sendbuf, mut recvbuf) = (None, None);
+    for (param, slot) in params.iter().zip(slots) {
+        match (param.takes, slot) {
+            (Takes::Sent, Some(obj)) => sendbuf = Some((param.name, obj)),
+            (Takes::Received, Some(obj)) => recvbuf = Some((param.name, obj)),
+            (Takes::Either, Some(obj)) => {
+                sendbuf = Some((param.name, obj));
+                recvbuf = sendbuf;
+            }
+            (Takes::Int(_), Some(obj)) => call.root = crate::p2p::int(param.name, obj)?,
+            (Takes::Op, given) => call.op = Some(operation(mpi4py, param.name, given.as_deref())?),
+            (Takes::Counts, Some(obj)) if !obj.is_none() => {
+                let size = comm.size().map_err(core)?;
+                call.recvcounts = Some(counts::sequence(param.name, "counts", obj, size)?);
+            }
+            _ => {}
+        }
+    }
+    // Only what depends on it is asked of MPI: the common case asks nothing.
+    let (place, inter) = match row.rooted {
+        Rooted::No => (Place::Leaf, false),
+        _ => place(comm, call.root).map_err(core)?,
+    };
+    let mut sides = row.sides(place, inter);
+    let mut loans = Loans::new(mpi4py);
+
+    if let (Role::Whole | Role::Blocks | Role::Vector, Some((name, msg))) = (sides.send, sendbuf) {
+        if sides.send_in_place && mpi4py.is_in_place(msg) && !is_inter(row, comm).map_err(core)? {
+            call.send = Arg::InPlace;
+            if row.kind == CallKind::ReduceScatterBlock {
+                sides.recv = Role::Blocks;
+            }
+        } else {
+            match side(&mut loans, name, msg, Intent::Send, sides.send, row, comm)? {
+                Message::Ours(arg) => call.send = arg,
+                Message::Raw => return Ok(Outcome::Raw),
+            }
+        }
+    }
+    if let (Role::Whole | Role::Blocks | Role::Vector, Some((name, msg))) = (sides.recv, recvbuf) {
+        if sides.recv_in_place && mpi4py.is_in_place(msg) {
+            call.recv = Arg::InPlace;
+        } else {
+            match side(
+                &mut loans,
+                name,
+                msg,
+                Intent::Receive,
+                sides.recv,
+                row,
+                comm,
+            )? {
+                Message::Ours(arg) => call.recv = arg,
+                Message::Raw => return Ok(Outcome::Raw),
+            }
+        }
+    }
+    loans.order.wait(py)?;
+    let done = py.detach(|| tensor_comm::run(&comm, &call));
+    // Also after an error: MPI may have written before it failed.
+    let told = loans.wrote(py);
+    done.map_err(core)?;
+    told?;
+    Ok(Outcome::Done)
+}
+
+/// One buffer argument.
+fn side(
+    loans: &mut Loans<'_>,
+    name: &str,
+    msg: &Bound<'_, PyAny>,
+    intent: Intent,
+    role: Role,
+    row: &Collective,
+    comm: Comm,
+) -> PyResult<Message> {
+    let blocks = || blocks(row.kind, comm).map_err(|error| errors::operation(msg.py(), error));
+    match role {
+        Role::Absent => Ok(Message::Ours(Arg::Absent)),
+        Role::Whole => message::simple(loans, name, msg, intent, row.usage(), 0),
+        Role::Blocks => message::simple(loans, name, msg, intent, row.usage(), blocks()?),
+        Role::Vector => message::vector(loans, name, msg, intent, blocks()?),
+    }
+}
+
+/// How many blocks a buffer with one block per peer has.
+fn blocks(kind: CallKind, comm: Comm) -> tensor_comm::Result<usize> {
+    if kind != CallKind::ReduceScatterBlock && comm.is_inter()? {
+        Ok(comm.mpi().comm_remote_size(comm.raw())? as usize)
+    } else {
+        comm.size()
+    }
+}
+
+fn is_inter(row: &Collective, comm: Comm) -> tensor_comm::Result<bool> {
+    // Scans exist on intracommunicators only; asking is cheap elsewhere.
+    if matches!(row.kind, CallKind::Scan | CallKind::Exscan) {
+        Ok(false)
+    } else {
+        comm.is_inter()
+    }
+}
+
+fn place(comm: Comm, root: i32) -> tensor_comm::Result<(Place, bool)> {
+    let constants = comm.mpi().constants();
+    if !comm.is_inter()? {
+        let place = if comm.rank()? == root {
+            Place::Root
+        } else {
+            Place::Leaf
+        };
+        return Ok((place, false));
+    }
+    let place = match root {
+        root if root == constants.root => Place::Root,
+        root if root == constants.proc_null => Place::Idle,
+        _ => Place::Leaf,
+    };
+    Ok((place, true))
+}
+
+/// The operations that have the same meaning on every MPI because dlmpi knows them.
+const KNOWN: [(BuiltinOp, ReduceOp); 10] = [
+    (BuiltinOp::Sum, ReduceOp::Sum),
+    (BuiltinOp::Prod, ReduceOp::Prod),
+    (BuiltinOp::Max, ReduceOp::Max),
+    (BuiltinOp::Min, ReduceOp::Min),
+    (BuiltinOp::Land, ReduceOp::Land),
+    (BuiltinOp::Lor, ReduceOp::Lor),
+    (BuiltinOp::Lxor, ReduceOp::Lxor),
+    (BuiltinOp::Band, ReduceOp::Band),
+    (BuiltinOp::Bor, ReduceOp::Bor),
+    (BuiltinOp::Bxor, ReduceOp::Bxor),
+];
+
+/// The operation of a reduction: `SUM` where none is given, as in mpi4py.
+fn operation(mpi4py: &Mpi4py, name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Op> {
+    let Some(given) = given else {
+        return Ok(Op::Builtin(ReduceOp::Sum));
+    };
+    if given.is_instance_of::<Avg>() {
+        return Ok(Op::Avg);
+    }
+    let handle = mpi4py.op(given).map_err(|cause| {
+        let error = PyTypeError::new_err(format!(
+            "{name}: expected an MPI.Op or dlmpi.AVG, got {}",
+            crate::framework::type_name(&given.get_type())
+        ));
+        error.set_cause(given.py(), Some(cause));
+        error
+    })?;
+    let known = KNOWN.iter().find(|row| mpi4py.mpi().op(row.0) == handle);
+    Ok(known.map_or(Op::Native(handle), |row| Op::Builtin(row.1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Body, ROWS};
+
+    fn row(name: &str) -> Collective {
+        ROWS.iter()
+            .find_map(|row| match row.body {
+                Body::Collective(collective) if row.name == name => Some(collective),
+                _ => None,
+            })
+            .expect("a row of this name")
+    }
+
+    /// What MPI 4.1 says is significant where (§6.4 to §6.11), as (send, recv).
+    #[test]
+    fn only_significant_buffers_are_looked_at() {
+        let absent = Role::Absent;
+        let gather = row("Gather");
+        let sides = gather.sides(Place::Root, false);
+        assert_eq!((sides.send, sides.recv), (Role::Whole, Role::Blocks));
+        assert!(sides.send_in_place && !sides.recv_in_place);
+        assert_eq!(gather.sides(Place::Leaf, false).recv, absent);
+        assert!(!gather.sides(Place::Leaf, false).send_in_place);
+        let sides = gather.sides(Place::Root, true);
+        assert_eq!((sides.send, sides.recv), (absent, Role::Blocks));
+        let scatter = row("Scatterv");
+        let sides = scatter.sides(Place::Root, false);
+        assert_eq!((sides.send, sides.recv), (Role::Vector, Role::Whole));
+        assert!(sides.recv_in_place && !sides.send_in_place);
+        assert_eq!(scatter.sides(Place::Leaf, false).send, absent);
+        assert_eq!(scatter.sides(Place::Root, true).recv, absent);
+        let bcast = row("Bcast");
+        assert_eq!(bcast.sides(Place::Root, false).recv, absent);
+        assert_eq!(bcast.sides(Place::Leaf, false).send, absent);
+        for rooted in [gather, scatter, bcast, row("Reduce")] {
+            let sides = rooted.sides(Place::Idle, true);
+            assert_eq!((sides.send, sides.recv), (absent, absent));
+        }
+        let all = row("Alltoallv").sides(Place::Leaf, false);
+        assert_eq!((all.send, all.recv), (Role::Vector, Role::Vector));
+        assert!(all.send_in_place);
+    }
+}

@@ -1,0 +1,108 @@
+//! The one place where the errors of the crates below become Python exceptions. Knows no operation.
+//!
+//! `BufferError`: data that cannot be exported or written. `TypeError`: not a tensor. `ValueError`:
+//! counts, shapes, operations that do not fit. `mpi4py.MPI.Exception`: what MPI itself reports. The
+//! first cause is chained, never masked.
+
+use dlpack_core::DoorError;
+use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::mpi4py::Mpi4py;
+
+/// Why a Python object could not become a tensor. The argument's name is added by [`ExportError::named`].
+#[derive(Debug)]
+pub enum ExportError {
+    /// The object speaks no protocol that carries memory.
+    NotATensor(String),
+    /// The data cannot be exported, or not written.
+    Buffer(String),
+    /// The producer raised; in words what was asked of it.
+    Raised(String, PyErr),
+    /// Nothing to do with the object: pass on as it is (`KeyboardInterrupt`, `MemoryError`).
+    Unrelated(PyErr),
+}
+
+/// Result of an export.
+pub type ExportResult<T> = Result<T, ExportError>;
+
+impl From<DoorError> for ExportError {
+    fn from(error: DoorError) -> Self {
+        ExportError::Buffer(error.to_string())
+    }
+}
+
+impl From<PyErr> for ExportError {
+    fn from(error: PyErr) -> Self {
+        ExportError::Raised("its export failed".to_owned(), error)
+    }
+}
+
+impl ExportError {
+    /// An error that a producer raised while `doing` something, unless it is not about the tensor.
+    pub fn raised(py: Python<'_>, doing: impl Into<String>, error: PyErr) -> ExportError {
+        if error.is_instance_of::<PyException>(py)
+            && !error.is_instance_of::<pyo3::exceptions::PyMemoryError>(py)
+        {
+            ExportError::Raised(doing.into(), error)
+        } else {
+            ExportError::Unrelated(error)
+        }
+    }
+
+    /// The Python exception, with the name of the argument in front.
+    pub fn named(self, py: Python<'_>, name: &str) -> PyErr {
+        match self {
+            ExportError::NotATensor(words) => PyTypeError::new_err(format!("{name}: {words}")),
+            ExportError::Buffer(words) => PyBufferError::new_err(format!("{name}: {words}")),
+            ExportError::Raised(doing, cause) => {
+                let said = cause.value(py).to_string();
+                let kind = cause.get_type(py).name().map(|n| n.to_string());
+                let kind = kind.unwrap_or_else(|_| "exception".to_owned());
+                let error = PyBufferError::new_err(format!("{name}: {doing} ({kind}: {said})"));
+                error.set_cause(py, Some(cause));
+                error
+            }
+            ExportError::Unrelated(error) => error,
+        }
+    }
+}
+
+/// The Python exception for an error of an operation.
+pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
+    use tensor_comm::Error;
+    match error {
+        Error::Buffer(words) => PyBufferError::new_err(words),
+        Error::Type(words) => PyTypeError::new_err(words),
+        Error::Value(words) => PyValueError::new_err(words),
+        Error::Mpi(error) => mpi(py, &error),
+        other => PyRuntimeError::new_err(other.to_string()),
+    }
+}
+
+/// `mpi4py.MPI.Exception` for what MPI reports; a count that the library cannot take is a `ValueError`.
+pub fn mpi(py: Python<'_>, error: &mpi_runtime::Error) -> PyErr {
+    match error {
+        mpi_runtime::Error::Mpi(error) => match Mpi4py::get() {
+            Some(mpi4py) => mpi4py.exception(py, error.code),
+            None => PyRuntimeError::new_err(error.to_string()),
+        },
+        other => PyValueError::new_err(other.to_string()),
+    }
+}
+
+/// A panic of ours: never the user's fault, never silent, never across the C boundary.
+pub fn panicked(payload: &(dyn std::any::Any + Send)) -> PyErr {
+    let words = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    PyRuntimeError::new_err(format!("dlmpi failed inside; please report this: {words}"))
+}
+
+/// A native method was reached before `dlmpi.MPI` was imported.
+#[cold]
+pub fn unbound() -> PyErr {
+    PyRuntimeError::new_err("mpi4py is not bound; import dlmpi.MPI first")
+}

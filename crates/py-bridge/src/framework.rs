@@ -1,0 +1,76 @@
+//! The seam behind which every array framework sits. Knows none of them.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::errors::ExportResult;
+use crate::loan::Loan;
+use crate::order::StreamOrder;
+
+/// What will happen to the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intent {
+    /// It is read.
+    Send,
+    /// It is written; its old content may matter too.
+    Receive,
+}
+
+/// Lends the memory of objects of one type; what it learns about that type stays in it.
+pub trait Exporter: Send + Sync {
+    /// The framework's name, for people.
+    fn framework(&self) -> &'static str;
+
+    /// Lends the memory of `obj`. Work that the framework has queued on it is ordered by `order`,
+    /// which the caller waits for before the memory is touched.
+    ///
+    /// # Errors
+    /// Why the object cannot be lent for this intent.
+    fn export(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan>;
+}
+
+/// A framework that recognises its own types.
+pub trait Framework: Send + Sync {
+    /// The framework's name, for people.
+    fn name(&self) -> &'static str;
+
+    /// An exporter for this type, if it is one of the framework's. Asked once per type.
+    ///
+    /// # Errors
+    /// What Python raised while the type was looked at.
+    fn claim(&self, ty: &Bound<'_, PyType>) -> PyResult<Option<Arc<dyn Exporter>>>;
+}
+
+/// `module.Name` of a type, for messages.
+pub fn type_name(ty: &Bound<'_, PyType>) -> String {
+    match ty.fully_qualified_name() {
+        Ok(name) => name.to_string(),
+        Err(_) => "an object of unknown type".to_owned(),
+    }
+}
+
+/// Is `ty` the class `name` of `module`, or derived from it? Imports nothing: a type whose module is
+/// not loaded cannot exist.
+///
+/// # Errors
+/// What Python raised on the way.
+pub fn derives_from(ty: &Bound<'_, PyType>, module: &str, name: &str) -> PyResult<bool> {
+    let modules = ty.py().import("sys")?.getattr("modules")?;
+    let Ok(module) = modules.get_item(module) else {
+        return Ok(false);
+    };
+    match module.getattr_opt(name)? {
+        Some(class) => match class.cast::<PyType>() {
+            Ok(class) => ty.is_subclass(class),
+            Err(_) => Ok(false),
+        },
+        None => Ok(false),
+    }
+}

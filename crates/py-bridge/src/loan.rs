@@ -1,0 +1,131 @@
+//! A loan: the checked description of a tensor's memory together with whatever keeps that memory
+//! alive. The memory is safe to touch exactly as long as the loan lives.
+
+use dlpack_core::{Foreign, View};
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use crate::buffer::Buffer;
+
+/// Tells a framework that its tensor's memory was written.
+pub type Wrote = fn(&Bound<'_, PyAny>) -> PyResult<()>;
+
+/// What keeps the memory alive besides Python objects.
+enum Owner {
+    None,
+    Buffer(Buffer),
+    Foreign(Foreign),
+}
+
+/// Borrowed memory. Released attached to the interpreter, whichever thread drops it; when the
+/// interpreter is gone it is leaked, since a producer's deleter may not run any more.
+pub struct Loan {
+    view: View,
+    path: &'static str,
+    owner: Owner,
+    held: SmallVec<[Py<PyAny>; 2]>,
+    wrote: Option<(Wrote, Py<PyAny>)>,
+}
+
+impl Loan {
+    /// Memory of the buffer protocol.
+    pub fn of_buffer(buffer: Buffer, view: View) -> Loan {
+        Loan::new(view, "buffer", Owner::Buffer(buffer))
+    }
+
+    /// Memory of a consumed DLPack capsule.
+    pub fn of_foreign(foreign: Foreign, view: View) -> Loan {
+        Loan::new(view, "dlpack", Owner::Foreign(foreign))
+    }
+
+    /// Memory that lives as long as `holder`; `path` names the protocol that described it.
+    pub fn of_object(view: View, path: &'static str, holder: Py<PyAny>) -> Loan {
+        Loan::new(view, path, Owner::None).holding(holder)
+    }
+
+    fn new(view: View, path: &'static str, owner: Owner) -> Loan {
+        Loan {
+            view,
+            path,
+            owner,
+            held: SmallVec::new(),
+            wrote: None,
+        }
+    }
+
+    /// Also keeps `object` alive.
+    #[must_use]
+    pub fn holding(mut self, object: Py<PyAny>) -> Loan {
+        self.held.push(object);
+        self
+    }
+
+    /// Calls `wrote(object)` when the memory has been written.
+    #[must_use]
+    pub fn on_write(mut self, wrote: Wrote, object: Py<PyAny>) -> Loan {
+        self.wrote = Some((wrote, object));
+        self
+    }
+
+    /// The same loan with what the bridge knows better about its memory.
+    #[must_use]
+    pub fn map_view(mut self, change: impl FnOnce(View) -> View) -> Loan {
+        self.view = change(self.view.clone());
+        self
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Which protocol described it.
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// The memory was written: tells the framework.
+    ///
+    /// # Errors
+    /// What the framework raised.
+    pub fn wrote(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.wrote {
+            Some((wrote, object)) => wrote(object.bind(py)),
+            None => Ok(()),
+        }
+    }
+
+    fn release(&mut self, py: Python<'_>) {
+        match std::mem::replace(&mut self.owner, Owner::None) {
+            Owner::None => {}
+            Owner::Buffer(buffer) => buffer.release(py),
+            Owner::Foreign(foreign) => {
+                // A deleter may raise or clear the exception that is on its way to the caller.
+                let pending = PyErr::take(py);
+                drop(foreign);
+                if let Some(left_over) = PyErr::take(py) {
+                    left_over.write_unraisable(py, None);
+                }
+                if let Some(error) = pending {
+                    error.restore(py);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if Python::try_attach(|py| self.release(py)).is_some() {
+            return;
+        }
+        if let Owner::Foreign(foreign) = std::mem::replace(&mut self.owner, Owner::None) {
+            foreign.into_leaked();
+        }
+        std::mem::take(&mut self.held)
+            .into_iter()
+            .for_each(std::mem::forget);
+        std::mem::forget(self.wrote.take());
+    }
+}

@@ -1,0 +1,198 @@
+//! Native methods as real method descriptors: no Python frame between the caller and MPI. Knows how a
+//! call gets in and out, not what a row does.
+
+use std::ffi::CString;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+use tensor_comm::Comm;
+
+use crate::mpi4py::{self, Mpi4py};
+use crate::params::{Default, Param, Slots, Takes, sort};
+use crate::table::{Body, METHODS, ROWS, Row};
+use crate::{collective, delegate, errors, p2p};
+
+/// How a method ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// The caller means raw memory: mpi4py's own method does it.
+    Raw,
+}
+
+type Entry = unsafe extern "C" fn(
+    *mut ffi::PyObject,
+    *const *mut ffi::PyObject,
+    ffi::Py_ssize_t,
+    *mut ffi::PyObject,
+) -> *mut ffi::PyObject;
+
+/// mpi4py's own methods, by row.
+static REAL: OnceLock<Vec<Py<PyAny>>> = OnceLock::new();
+
+/// What CPython calls for row `ROW`.
+///
+/// # Safety
+/// - The contract of a fast method with keywords: attached, `slf` of the class that the descriptor was made
+///   for, `nargs` arguments and one per name in `kwnames` alive during the call.
+unsafe extern "C" fn entry<const ROW: usize>(
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    nargs: ffi::Py_ssize_t,
+    kwnames: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    Python::attach(|py| {
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            let row = &ROWS[ROW];
+            // SAFETY:
+            // - CPython holds `slf` and the arguments during the call.
+            let slf = unsafe { Borrowed::from_ptr(py, slf) };
+            // SAFETY:
+            // - As above; this is the contract of the calling convention.
+            let slots = unsafe {
+                sort(
+                    py,
+                    row.name,
+                    row.params,
+                    args,
+                    usize::try_from(nargs).unwrap_or(0),
+                    kwnames,
+                )
+            }?;
+            match dispatch(py, row, &slf, &slots)? {
+                Outcome::Done => Ok(py.None()),
+                Outcome::Raw => {
+                    let real = REAL
+                        .get()
+                        .and_then(|real| real.get(ROW))
+                        .ok_or_else(errors::unbound)?;
+                    delegate::call(real.bind(py), row, &slf, &slots).map(Bound::unbind)
+                }
+            }
+        }));
+        match called.unwrap_or_else(|panic| Err(errors::panicked(&*panic))) {
+            Ok(value) => value.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    })
+}
+
+#[inline]
+fn dispatch<'py>(
+    py: Python<'py>,
+    row: &Row,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Outcome> {
+    let mpi4py = mpi4py::bound()?;
+    let raw = mpi4py.comm(slf)?;
+    if raw == mpi4py.mpi().comm_null() {
+        // mpi4py raises what MPI says about it.
+        return Ok(Outcome::Raw);
+    }
+    let comm = Comm::new(mpi4py.mpi(), raw).map_err(|error| errors::operation(py, error))?;
+    match &row.body {
+        Body::Send(mode) => p2p::send(py, mpi4py, *mode, row.params, comm, slots),
+        Body::Recv => p2p::recv(py, mpi4py, row.params, comm, slots),
+        Body::Sendrecv => p2p::sendrecv(py, mpi4py, row.params, comm, slots),
+        Body::Collective(collective) => {
+            collective::run(py, mpi4py, collective, row.params, comm, slots)
+        }
+    }
+}
+
+/// One entry point per row.
+macro_rules! entries {
+    ($($row:literal)*) => { [$(entry::<$row>),*] };
+}
+static ENTRIES: [Entry; METHODS] =
+    entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
+
+/// The descriptors of all rows, as `{class: {name: descriptor}}`, for the class bodies of our subclasses.
+/// They call mpi4py's own methods where the caller means raw memory.
+///
+/// # Errors
+/// What Python raised; `AttributeError` when mpi4py lacks a class or method.
+pub fn descriptors<'py>(py: Python<'py>, mpi4py: &Mpi4py) -> PyResult<Bound<'py, PyDict>> {
+    let module = mpi4py.module(py);
+    let classes = PyDict::new(py);
+    let mut real = Vec::with_capacity(METHODS);
+    for (row, entry) in ROWS.iter().zip(ENTRIES) {
+        let class = module.getattr(row.class.name())?.cast_into::<PyType>()?;
+        real.push(class.getattr(row.name)?.unbind());
+        let methods = match classes.get_item(row.class.name())? {
+            Some(methods) => methods.cast_into::<PyDict>()?,
+            None => {
+                let methods = PyDict::new(py);
+                classes.set_item(row.class.name(), &methods)?;
+                methods
+            }
+        };
+        methods.set_item(row.name, descriptor(&class, row, entry, mpi4py)?)?;
+    }
+    let _ = REAL.set(real);
+    Ok(classes)
+}
+
+fn descriptor<'py>(
+    class: &Bound<'py, PyType>,
+    row: &Row,
+    entry: Entry,
+    mpi4py: &Mpi4py,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = class.py();
+    let name = CString::new(row.name)?;
+    let doc = CString::new(format!("{}\n--\n\n{}", signature(row, mpi4py), row.doc))?;
+    // Descriptors may outlive everything: their definitions live for ever, once per row and process.
+    let definition = Box::leak(Box::new(ffi::PyMethodDef {
+        ml_name: Box::leak(name.into_boxed_c_str()).as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer {
+            PyCFunctionFastWithKeywords: entry,
+        },
+        ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+        ml_doc: Box::leak(doc.into_boxed_c_str()).as_ptr(),
+    }));
+    // SAFETY:
+    // - The thread is attached; `class` is a type; the definition is never freed and its flags say what
+    //   the function is.
+    let descriptor = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
+    // SAFETY:
+    // - A new reference, or NULL with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, descriptor) }
+}
+
+/// The text signature that `inspect` reads, from the row.
+fn signature(row: &Row, mpi4py: &Mpi4py) -> String {
+    let constants = mpi4py.mpi().constants();
+    let mut text = format!("{}($self", row.name);
+    for Param {
+        name,
+        takes,
+        required,
+    } in row.params
+    {
+        text.push_str(", ");
+        text.push_str(name);
+        if *required {
+            continue;
+        }
+        let _ = match takes {
+            Takes::Int(Default::AnySource) => write!(text, "={}", constants.any_source),
+            Takes::Int(Default::AnyTag) => write!(text, "={}", constants.any_tag),
+            Takes::Int(_) => write!(text, "=0"),
+            // `SUM` cannot be written as a literal.
+            Takes::Op => write!(text, "=..."),
+            _ => write!(text, "=None"),
+        };
+    }
+    text.push(')');
+    text
+}

@@ -1,0 +1,245 @@
+//! mpi4py's objects as handles: its C API, found through `MPI.__pyx_capi__` at run time and called at C
+//! speed, no header and no link. Knows no tensor and calls no MPI.
+
+use std::ffi::{CStr, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use mpi_runtime::{Comm, Datatype, Mpi, Op, StatusPtr};
+use pyo3::exceptions::{PyImportError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyModule, PyType};
+
+use crate::errors;
+
+/// `MPI_X *PyMPIX_Get(PyObject *)`: the address of the C handle inside the object.
+type Get = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut c_void;
+
+/// The mpi4py of this process, bound once.
+pub struct Mpi4py {
+    mpi: &'static Mpi,
+    wide: bool,
+    get_comm: Get,
+    get_op: Get,
+    get_datatype: Get,
+    get_status: Get,
+    datatype_type: Py<PyType>,
+    in_place: Py<PyAny>,
+    bottom: Py<PyAny>,
+    exception: Py<PyAny>,
+    typedict: Py<PyDict>,
+    module: Py<PyModule>,
+}
+
+static BOUND: OnceLock<Mpi4py> = OnceLock::new();
+
+impl Mpi4py {
+    /// The bound mpi4py, if `dlmpi.MPI` was imported.
+    #[inline]
+    pub fn get() -> Option<&'static Mpi4py> {
+        BOUND.get()
+    }
+
+    /// Binds the module `mpi4py.MPI`: finds the libmpi that it runs, and refuses when the two disagree.
+    ///
+    /// # Errors
+    /// `ImportError` in words: no library found, unknown ABI, or numbers that differ.
+    pub fn bind(module: &Bound<'_, PyModule>) -> PyResult<&'static Mpi4py> {
+        if let Some(bound) = BOUND.get() {
+            return match bound.module.is(module) {
+                true => Ok(bound),
+                false => Err(PyImportError::new_err(
+                    "dlmpi is bound to another mpi4py.MPI of this process already",
+                )),
+            };
+        }
+        let bound = Mpi4py::read(module).map_err(|error| {
+            let py = module.py();
+            match error.is_instance_of::<PyImportError>(py) {
+                true => error,
+                false => {
+                    let import = PyImportError::new_err(format!(
+                        "dlmpi cannot use this mpi4py: {}",
+                        error.value(py)
+                    ));
+                    import.set_cause(py, Some(error));
+                    import
+                }
+            }
+        })?;
+        Ok(BOUND.get_or_init(|| bound))
+    }
+
+    fn read(module: &Bound<'_, PyModule>) -> PyResult<Mpi4py> {
+        let import = |error: mpi_runtime::LoadError| PyImportError::new_err(error.to_string());
+        let origin: PathBuf = module.getattr("__spec__")?.getattr("origin")?.extract()?;
+        let mpi = Mpi::load_from_module(&origin).map_err(import)?;
+        let size_of = |name: &str| -> PyResult<usize> {
+            module
+                .getattr("_sizeof")?
+                .call1((module.getattr(name)?,))?
+                .extract()
+        };
+        let in_place = module.getattr("IN_PLACE")?;
+        let (comm_bytes, status_bytes) = (size_of("Comm")?, size_of("Status")?);
+        let in_place_address: isize = in_place.call_method0("__int__")?.extract()?;
+        mpi.cross_check(comm_bytes, status_bytes, in_place_address)
+            .map_err(import)?;
+        let table = module.getattr("__pyx_capi__")?;
+        let table = table.cast::<PyDict>().map_err(PyErr::from)?;
+        Ok(Mpi4py {
+            mpi,
+            wide: comm_bytes == 8,
+            get_comm: function(table, "PyMPIComm_Get", c"MPI_Comm *(PyObject *)")?,
+            get_op: function(table, "PyMPIOp_Get", c"MPI_Op *(PyObject *)")?,
+            get_datatype: function(table, "PyMPIDatatype_Get", c"MPI_Datatype *(PyObject *)")?,
+            get_status: function(table, "PyMPIStatus_Get", c"MPI_Status *(PyObject *)")?,
+            datatype_type: module.getattr("Datatype")?.cast_into::<PyType>()?.unbind(),
+            bottom: module.getattr("BOTTOM")?.unbind(),
+            exception: module.getattr("Exception")?.unbind(),
+            typedict: module.getattr("_typedict")?.cast_into::<PyDict>()?.unbind(),
+            in_place: in_place.unbind(),
+            module: module.clone().unbind(),
+        })
+    }
+
+    /// The library that both use.
+    #[inline]
+    pub fn mpi(&self) -> &'static Mpi {
+        self.mpi
+    }
+
+    /// The module `mpi4py.MPI`.
+    pub fn module<'py>(&self, py: Python<'py>) -> &Bound<'py, PyModule> {
+        self.module.bind(py)
+    }
+
+    /// The handle of an `MPI.Comm`.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    #[inline]
+    pub fn comm(&self, obj: &Bound<'_, PyAny>) -> PyResult<Comm> {
+        let raw = self.handle(self.get_comm, obj)?;
+        // SAFETY:
+        // - mpi4py checked the type, so this is a communicator handle of the library that both use; the
+        //   object is alive for the call that uses it.
+        Ok(unsafe { Comm::from_raw(raw) })
+    }
+
+    /// The handle of an `MPI.Op`.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    #[inline]
+    pub fn op(&self, obj: &Bound<'_, PyAny>) -> PyResult<Op> {
+        let raw = self.handle(self.get_op, obj)?;
+        // SAFETY:
+        // - As for `comm`.
+        Ok(unsafe { Op::from_raw(raw) })
+    }
+
+    /// The handle of an `MPI.Datatype`.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    pub fn datatype(&self, obj: &Bound<'_, PyAny>) -> PyResult<Datatype> {
+        let raw = self.handle(self.get_datatype, obj)?;
+        // SAFETY:
+        // - As for `comm`.
+        Ok(unsafe { Datatype::from_raw(raw) })
+    }
+
+    /// The `MPI_Status` inside an `MPI.Status`; the object must outlive the use.
+    ///
+    /// # Errors
+    /// `TypeError` when it is neither that nor `None`.
+    pub fn status(&self, obj: Option<&Bound<'_, PyAny>>) -> PyResult<StatusPtr> {
+        match obj {
+            Some(obj) if !obj.is_none() => Ok(StatusPtr(self.address(self.get_status, obj)?)),
+            _ => Ok(StatusPtr::ignore()),
+        }
+    }
+
+    /// Is this `MPI.IN_PLACE`, or `None` which means it where it may?
+    #[inline]
+    pub fn is_in_place(&self, obj: &Bound<'_, PyAny>) -> bool {
+        obj.is_none() || obj.is(&self.in_place)
+    }
+
+    /// Is this `MPI.BOTTOM`?
+    pub fn is_bottom(&self, obj: &Bound<'_, PyAny>) -> bool {
+        obj.is(&self.bottom)
+    }
+
+    /// Is this an `MPI.Datatype`?
+    pub fn is_datatype(&self, obj: &Bound<'_, PyAny>) -> bool {
+        obj.is_instance(self.datatype_type.bind(obj.py()))
+            .unwrap_or(false)
+    }
+
+    /// The `MPI.Datatype` of a type string such as `"d"`.
+    pub fn typedict<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
+        self.typedict.bind(py)
+    }
+
+    /// `MPI.Exception(code)`.
+    pub fn exception(&self, py: Python<'_>, code: i32) -> PyErr {
+        match self.exception.bind(py).call1((code,)) {
+            Ok(value) => PyErr::from_value(value),
+            Err(error) => error,
+        }
+    }
+
+    #[inline]
+    fn handle(&self, get: Get, obj: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let address = self.address(get, obj)?;
+        // SAFETY:
+        // - mpi4py returned the address of a handle inside `obj`, which is alive.
+        // - Handles are as wide as cross-checked at binding, and aligned, being fields of a C struct.
+        Ok(unsafe {
+            match self.wide {
+                true => address.cast::<u64>().read(),
+                false => u64::from(address.cast::<u32>().read()),
+            }
+        })
+    }
+
+    #[inline]
+    fn address(&self, get: Get, obj: &Bound<'_, PyAny>) -> PyResult<*mut c_void> {
+        // SAFETY:
+        // - The thread is attached; the function takes any object and checks its type.
+        let address = unsafe { get(obj.as_ptr()) };
+        match address.is_null() {
+            true => Err(PyErr::fetch(obj.py())),
+            false => Ok(address),
+        }
+    }
+}
+
+/// A function of mpi4py's C API. The capsule's name is the signature, which is checked.
+fn function(table: &Bound<'_, PyDict>, name: &str, signature: &'static CStr) -> PyResult<Get> {
+    let capsule = table.get_item(name)?.ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "its C API has no {name}; mpi4py 4.0 or newer is needed"
+        ))
+    })?;
+    let pointer = capsule
+        .cast::<PyCapsule>()
+        .map_err(PyErr::from)?
+        .pointer_checked(Some(signature))?;
+    // SAFETY:
+    // - A capsule of Cython's `__pyx_capi__` with this name holds a C function of this signature.
+    // - The pointee differs per MPI; the pointer does not.
+    Ok(unsafe { std::mem::transmute::<*mut c_void, Get>(pointer.as_ptr()) })
+}
+
+/// The bound mpi4py, or why a method that needs it cannot run.
+///
+/// # Errors
+/// `RuntimeError` when `dlmpi.MPI` was never imported.
+#[inline]
+pub fn bound() -> PyResult<&'static Mpi4py> {
+    Mpi4py::get().ok_or_else(errors::unbound)
+}

@@ -1,0 +1,177 @@
+//! Point-to-point methods: one message each way, in MPI's own signature. Knows no collective.
+
+use mpi_runtime::StatusPtr;
+use pyo3::prelude::*;
+use tensor_comm::{Arg, Comm, Part, SendMode};
+
+use crate::datatype::Use;
+use crate::errors;
+use crate::framework::Intent;
+use crate::message::{self, Loans, Message, nothing};
+use crate::method::Outcome;
+use crate::mpi4py::Mpi4py;
+use crate::params::{Default, Param, Slots, Takes};
+
+/// A native status is only handed to MPI, on the thread that holds its object.
+struct Shared(StatusPtr);
+
+// SAFETY:
+// - The closure that carries it runs on this very thread; `detach` asks for `Send` all the same.
+unsafe impl Send for Shared {}
+// SAFETY:
+// - As above: nobody else sees it.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn get(&self) -> StatusPtr {
+        self.0
+    }
+}
+
+/// A C `int`: ranks, tags, roots.
+///
+/// # Errors
+/// `TypeError` or `OverflowError` naming the argument.
+pub fn int(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<i32> {
+    let value = crate::counts::integer(name, "the value", obj)?;
+    i32::try_from(value).map_err(|_| {
+        pyo3::exceptions::PyOverflowError::new_err(format!(
+            "{name}: {value} does not fit into a C int"
+        ))
+    })
+}
+
+/// The integers of a call in the order of its parameters, defaults filled in.
+fn ints<const N: usize>(
+    mpi4py: &Mpi4py,
+    params: &[Param],
+    slots: &Slots<'_, '_>,
+) -> PyResult<[i32; N]> {
+    let constants = mpi4py.mpi().constants();
+    let mut values = [0; N];
+    let integers = params
+        .iter()
+        .zip(slots)
+        .filter_map(|(param, slot)| match param.takes {
+            Takes::Int(default) => Some((param, slot, default)),
+            _ => None,
+        });
+    for (value, (param, slot, default)) in values.iter_mut().zip(integers) {
+        *value = match (slot, default) {
+            (Some(obj), _) => int(param.name, obj)?,
+            (None, Default::AnySource) => constants.any_source,
+            (None, Default::AnyTag) => constants.any_tag,
+            (None, Default::Zero | Default::Required) => 0,
+        };
+    }
+    Ok(values)
+}
+
+/// One message, or nothing where the peer is `PROC_NULL`: then the argument is not even looked at.
+fn part(
+    loans: &mut Loans<'_>,
+    py: Python<'_>,
+    param: &Param,
+    slot: Option<&Bound<'_, PyAny>>,
+    peer: i32,
+) -> PyResult<Option<Part>> {
+    if peer == loans.mpi4py.mpi().constants().proc_null {
+        return nothing(py, param.name, dlpack_core::DType::U8).map(|view| Some(Part::whole(view)));
+    }
+    let intent = match param.takes {
+        Takes::Received => Intent::Receive,
+        _ => Intent::Send,
+    };
+    let none = py.None();
+    let msg = slot.unwrap_or(none.bind(py));
+    match message::simple(loans, param.name, msg, intent, Use::Move, 0)? {
+        Message::Ours(Arg::Part(part)) => Ok(Some(part)),
+        _ => Ok(None),
+    }
+}
+
+/// `Send` and its modes.
+///
+/// # Errors
+/// What the argument or MPI has to say.
+pub fn send<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    mode: SendMode,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Outcome> {
+    let [dest, tag] = ints(mpi4py, params, slots)?;
+    let mut loans = Loans::new(mpi4py);
+    let Some(part) = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)? else {
+        return Ok(Outcome::Raw);
+    };
+    loans.order.wait(py)?;
+    py.detach(|| tensor_comm::send(&comm, mode, &part, dest, tag))
+        .map_err(|error| errors::operation(py, error))?;
+    Ok(Outcome::Done)
+}
+
+/// `Recv`.
+///
+/// # Errors
+/// What the argument, MPI or a framework has to say.
+pub fn recv<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Outcome> {
+    let [source, tag] = ints(mpi4py, params, slots)?;
+    let status = Shared(mpi4py.status(slots[3].as_deref())?);
+    let mut loans = Loans::new(mpi4py);
+    let Some(part) = part(&mut loans, py, &params[0], slots[0].as_deref(), source)? else {
+        return Ok(Outcome::Raw);
+    };
+    loans.order.wait(py)?;
+    let done = py.detach(|| tensor_comm::recv(&comm, &part, source, tag, status.get()));
+    let told = loans.wrote(py);
+    done.map_err(|error| errors::operation(py, error))?;
+    told?;
+    Ok(Outcome::Done)
+}
+
+/// `Sendrecv`.
+///
+/// # Errors
+/// As for [`recv`].
+pub fn sendrecv<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Outcome> {
+    let [dest, sendtag, source, recvtag] = ints(mpi4py, params, slots)?;
+    let status = Shared(mpi4py.status(slots[6].as_deref())?);
+    let mut loans = Loans::new(mpi4py);
+    let send = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)?;
+    let recv = part(&mut loans, py, &params[3], slots[3].as_deref(), source)?;
+    let (Some(send), Some(recv)) = (send, recv) else {
+        return Ok(Outcome::Raw);
+    };
+    loans.order.wait(py)?;
+    let done = py.detach(|| {
+        tensor_comm::sendrecv(
+            &comm,
+            &send,
+            dest,
+            sendtag,
+            &recv,
+            source,
+            recvtag,
+            status.get(),
+        )
+    });
+    let told = loans.wrote(py);
+    done.map_err(|error| errors::operation(py, error))?;
+    told?;
+    Ok(Outcome::Done)
+}

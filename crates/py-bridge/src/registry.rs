@@ -1,0 +1,99 @@
+//! Which exporter lends the memory of a type: asked once per type, then remembered.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::errors::{ExportError, ExportResult};
+use crate::framework::{Exporter, Framework, Intent};
+use crate::generic::Generic;
+use crate::loan::Loan;
+use crate::order::StreamOrder;
+
+static FRAMEWORKS: OnceLock<Vec<Box<dyn Framework>>> = OnceLock::new();
+
+/// Remembered types. An entry holds its type, so that its address cannot come to mean another one.
+struct Entry {
+    ty: Py<PyType>,
+    exporter: Arc<dyn Exporter>,
+}
+
+static KNOWN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+/// Programs that make classes at run time must not fill memory: beyond this many the oldest go.
+const CAPACITY: usize = 64;
+
+/// Says which frameworks this process knows, first come first asked. The first call counts.
+pub fn install(frameworks: Vec<Box<dyn Framework>>) {
+    let _ = FRAMEWORKS.set(frameworks);
+}
+
+/// The exporter for the type of `obj`.
+///
+/// # Errors
+/// [`ExportError::NotATensor`] when no framework claims it and it speaks no protocol.
+#[inline]
+pub fn exporter(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
+    let ty = obj.get_type_ptr();
+    {
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = known.iter().find(|entry| entry.ty.as_ptr() == ty.cast()) {
+            return Ok(Arc::clone(&entry.exporter));
+        }
+    }
+    learn(obj)
+}
+
+#[cold]
+fn learn(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
+    let ty = obj.get_type();
+    let mut found = None;
+    for framework in FRAMEWORKS.get().map_or(&[][..], Vec::as_slice) {
+        found = framework
+            .claim(&ty)
+            .map_err(|e| ExportError::raised(obj.py(), "its type cannot be looked at", e))?;
+        if found.is_some() {
+            break;
+        }
+    }
+    let exporter = match found {
+        Some(exporter) => exporter,
+        None => Generic::claim(obj)?,
+    };
+    let entry = Entry {
+        ty: ty.unbind(),
+        exporter: Arc::clone(&exporter),
+    };
+    let forgotten = {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = (known.len() >= CAPACITY).then(|| known.remove(0));
+        known.push(entry);
+        oldest
+    };
+    // Outside the lock: dropping the last reference to a type runs Python code.
+    drop(forgotten);
+    Ok(exporter)
+}
+
+/// Lends the memory of `obj` for `intent`; `name` is the argument's name for messages.
+///
+/// # Errors
+/// `TypeError`: not a tensor. `BufferError`: not exportable, or not writable for a receive.
+#[inline]
+pub fn lend(
+    name: &str,
+    obj: &Bound<'_, PyAny>,
+    intent: Intent,
+    order: &mut StreamOrder,
+) -> PyResult<Loan> {
+    let py = obj.py();
+    let loan = exporter(obj)
+        .and_then(|exporter| exporter.export(obj, intent, order))
+        .map_err(|error| error.named(py, name))?;
+    if intent == Intent::Receive {
+        loan.view()
+            .check_writable()
+            .map_err(|error| ExportError::from(error).named(py, name))?;
+    }
+    Ok(loan)
+}

@@ -1,0 +1,163 @@
+//! The native methods as data: mpi4py's names, parameters and defaults, and what each does. A new
+//! method is a new row.
+
+use tensor_comm::{CallKind, SendMode};
+
+use crate::collective::{Collective, Role, Rooted};
+use crate::params::{Default, Param, Takes};
+
+/// Which of mpi4py's classes a method belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Any communicator.
+    Comm,
+    /// Intracommunicators only.
+    Intracomm,
+}
+
+impl Class {
+    /// mpi4py's name of it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Comm => "Comm",
+            Class::Intracomm => "Intracomm",
+        }
+    }
+}
+
+/// What a method does with its arguments.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// Sends one message.
+    Send(SendMode),
+    /// Receives one message.
+    Recv,
+    /// Does both at once.
+    Sendrecv,
+    /// A collective operation.
+    Collective(Collective),
+}
+
+/// One native method.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// MPI's name, as mpi4py spells it.
+    pub name: &'static str,
+    /// Where it belongs.
+    pub class: Class,
+    /// Its parameters, in order.
+    pub params: &'static [Param],
+    /// One line for `help()`.
+    pub doc: &'static str,
+    /// What it does.
+    pub body: Body,
+}
+
+const fn need(name: &'static str, takes: Takes) -> Param {
+    Param {
+        name,
+        takes,
+        required: true,
+    }
+}
+const fn may(name: &'static str, takes: Takes) -> Param {
+    Param {
+        name,
+        takes,
+        required: false,
+    }
+}
+
+const RANK: Takes = Takes::Int(Default::Required);
+const SENDBUF: Param = need("sendbuf", Takes::Sent);
+const RECVBUF: Param = need("recvbuf", Takes::Received);
+const TAG: Param = may("tag", Takes::Int(Default::Zero));
+const ROOT: Param = may("root", Takes::Int(Default::Zero));
+const OP: Param = may("op", Takes::Op);
+const SOURCE: Param = may("source", Takes::Int(Default::AnySource));
+const STATUS: Param = may("status", Takes::Status);
+
+const SEND: &[Param] = &[need("buf", Takes::Sent), need("dest", RANK), TAG];
+const RECV: &[Param] = &[
+    need("buf", Takes::Received),
+    SOURCE,
+    may("tag", Takes::Int(Default::AnyTag)),
+    STATUS,
+];
+const SENDRECV: &[Param] = &[
+    SENDBUF,
+    need("dest", RANK),
+    may("sendtag", Takes::Int(Default::Zero)),
+    may("recvbuf", Takes::Received),
+    SOURCE,
+    may("recvtag", Takes::Int(Default::AnyTag)),
+    STATUS,
+];
+const BCAST: &[Param] = &[need("buf", Takes::Either), ROOT];
+const PAIR: &[Param] = &[SENDBUF, RECVBUF];
+const PAIR_ROOT: &[Param] = &[SENDBUF, RECVBUF, ROOT];
+const PAIR_OP: &[Param] = &[SENDBUF, RECVBUF, OP];
+const PAIR_OP_ROOT: &[Param] = &[SENDBUF, RECVBUF, OP, ROOT];
+const PAIR_COUNTS_OP: &[Param] = &[SENDBUF, RECVBUF, may("recvcounts", Takes::Counts), OP];
+
+const fn row(name: &'static str, params: &'static [Param], doc: &'static str, body: Body) -> Row {
+    Row {
+        name,
+        class: Class::Comm,
+        params,
+        doc,
+        body,
+    }
+}
+
+const fn all(kind: CallKind, send: Role, recv: Role) -> Body {
+    Body::Collective(Collective {
+        kind,
+        send,
+        recv,
+        rooted: Rooted::No,
+    })
+}
+
+const fn rooted(kind: CallKind, send: Role, recv: Role, rooted: Rooted) -> Body {
+    Body::Collective(Collective {
+        kind,
+        send,
+        recv,
+        rooted,
+    })
+}
+
+use CallKind as K;
+use Role::{Absent, Blocks, Vector, Whole};
+use Rooted::{Bcast, Recv, Send};
+
+/// Every native method.
+#[rustfmt::skip]
+pub static ROWS: [Row; METHODS] = [
+    row("Send", SEND, "Blocking send.", Body::Send(SendMode::Standard)),
+    row("Ssend", SEND, "Blocking send in synchronous mode.", Body::Send(SendMode::Synchronous)),
+    row("Bsend", SEND, "Blocking send in buffered mode.", Body::Send(SendMode::Buffered)),
+    row("Rsend", SEND, "Blocking send in ready mode.", Body::Send(SendMode::Ready)),
+    row("Recv", RECV, "Blocking receive.", Body::Recv),
+    row("Sendrecv", SENDRECV, "Send and receive a message.", Body::Sendrecv),
+    row("Bcast", BCAST, "Broadcast data from one process to all other processes.", rooted(K::Bcast, Whole, Whole, Bcast)),
+    row("Gather", PAIR_ROOT, "Gather data to one process from all other processes.", rooted(K::Gather, Whole, Blocks, Recv)),
+    row("Gatherv", PAIR_ROOT, "Gather to one process, with a count and a displacement per process.", rooted(K::Gatherv, Whole, Vector, Recv)),
+    row("Scatter", PAIR_ROOT, "Scatter data from one process to all other processes.", rooted(K::Scatter, Blocks, Whole, Send)),
+    row("Scatterv", PAIR_ROOT, "Scatter from one process, with a count and a displacement per process.", rooted(K::Scatterv, Vector, Whole, Send)),
+    row("Allgather", PAIR, "Gather data from all processes and give all of it to each.", all(K::Allgather, Whole, Blocks)),
+    row("Allgatherv", PAIR, "Gather to all, with a count and a displacement per process.", all(K::Allgatherv, Whole, Vector)),
+    row("Alltoall", PAIR, "Send a block to each process and receive one from each.", all(K::Alltoall, Blocks, Blocks)),
+    row("Alltoallv", PAIR, "All to all, with a count and a displacement per process.", all(K::Alltoallv, Vector, Vector)),
+    row("Reduce", PAIR_OP_ROOT, "Reduce to the root.", rooted(K::Reduce, Whole, Whole, Recv)),
+    row("Allreduce", PAIR_OP, "Reduce to all.", all(K::Allreduce, Whole, Whole)),
+    row("Reduce_scatter_block", PAIR_OP, "Reduce, then scatter blocks of equal size.", all(K::ReduceScatterBlock, Blocks, Whole)),
+    row("Reduce_scatter", PAIR_COUNTS_OP, "Reduce, then scatter blocks of the given sizes.", all(K::ReduceScatter, Whole, Whole)),
+    row("Barrier", &[], "Barrier synchronization.", all(K::Barrier, Absent, Absent)),
+    Row { class: Class::Intracomm, ..row("Scan", PAIR_OP, "Inclusive scan.", all(K::Scan, Whole, Whole)) },
+    Row { class: Class::Intracomm, ..row("Exscan", PAIR_OP, "Exclusive scan.", all(K::Exscan, Whole, Whole)) },
+];
+
+/// Number of rows.
+pub const METHODS: usize = 22;
