@@ -1,1 +1,49 @@
-//! MPI operations on tensors: plans, packing, staging, reductions.
+//! MPI operations on tensors.
+//!
+//! A call flows one way: a checked [`View`] of each tensor becomes an argument ([`Part`], [`Blocks`]);
+//! what every rank knows alike becomes [`Agreed`]; [`wire`] turns that into the decision what goes over
+//! the wire; local steps (packing, widening, copies from a device) put the tensor into that form and
+//! [`run`], [`send`], [`recv`] and [`sendrecv`] call MPI; at the end results are settled: rounded,
+//! unpacked, copied back, and only where MPI wrote.
+//!
+//! The crate refuses to know Python and frameworks, and calls MPI only through [`mpi_runtime`].
+//!
+//! # Agreement
+//!
+//! What goes on the wire must be the same decision on every rank, or ranks wait for each other for
+//! ever. So [`wire`] sees [`Agreed`] and nothing else: no layout, device, `IN_PLACE`, aliasing or cache
+//! can reach it (MPI 4.1 §6.1 makes operation, signature, reduce operation and root equal on all
+//! ranks; the rest is local).
+
+mod agreed;
+#[cfg(test)]
+mod agreement;
+mod arg;
+mod call;
+mod collective;
+mod comm;
+mod counted;
+mod error;
+mod host;
+pub mod kernels;
+mod movement;
+mod own_op;
+mod p2p;
+pub mod pack;
+mod reduction;
+mod scratch;
+mod side;
+mod wire;
+mod wiretype;
+
+pub use agreed::{Agreed, AgreedOp, CommFacts};
+pub use arg::{Arg, Blocks, Part};
+pub use call::{Call, CallKind, Op};
+pub use collective::run;
+pub use comm::Comm;
+pub use dlpack_core::{DType, Device, Layout, View};
+pub use error::{Error, Result};
+pub use kernels::ReduceOp;
+pub use p2p::{SendMode, recv, send, sendrecv};
+pub use wire::{Combine, Element, Wire, wire};
+pub use wiretype::mpi_datatype;

@@ -1,22 +1,20 @@
 //! Copies a whole box of elements: finds the form that its memory has and hands it to the loop for it.
 //! Refuses to know layouts and ragged ends.
 
-use super::axes::{Axes, Axis};
-use super::tile;
+use super::axes::Axis;
+use super::tile::{self, Ends, Fixed, Item, Step};
+use smallvec::SmallVec;
 
-/// Copies `n` bytes, to packed memory or from it.
-///
-/// # Safety
-/// Both pointers are valid for `n` bytes, the one written to for writes, and don't overlap.
-#[inline(always)]
-pub(super) unsafe fn copy_bytes<const PACK: bool>(strided: *mut u8, packed: *mut u8, n: usize) {
+type Steps = SmallVec<[Step; 8]>;
+
+/// The ends of a copy, to packed memory or from it.
+pub(super) fn ends<const PACK: bool>(strided: *mut u8, packed: *mut u8) -> Ends {
     let (from, to) = if PACK {
         (strided, packed)
     } else {
         (packed, strided)
     };
-    // SAFETY: the caller vouches for both pointers.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, n) }
+    Ends { from, to }
 }
 
 /// Copies the box of `outer` and the axes `inner` below it.
@@ -31,120 +29,118 @@ pub(super) unsafe fn copy_box<const PACK: bool>(
     strided: *mut u8,
     packed: *mut u8,
 ) {
-    let mut axes = Axes::new();
-    axes.extend(
-        [outer]
-            .iter()
-            .chain(inner)
-            .filter(|axis| axis.extent > 1)
-            .copied(),
-    );
-    // An innermost axis without gaps makes one item of all its steps.
     let mut item = itemsize;
-    while let Some(last) = axes.last()
-        && last.strided == item as isize
+    let mut steps = Steps::new();
+    for axis in [outer].iter().chain(inner) {
+        // Fits: a layout's bytes do.
+        let compact = axis.packed as isize;
+        let (from, to) = if PACK {
+            (axis.strided, compact)
+        } else {
+            (compact, axis.strided)
+        };
+        if axis.extent > 1 {
+            steps.push(Step {
+                extent: axis.extent,
+                from,
+                to,
+            });
+        }
+    }
+    // An innermost axis without gaps makes one item of all its steps.
+    while let Some(last) = steps.last()
+        && last.from == item as isize
+        && last.to == item as isize
     {
         item *= last.extent;
-        axes.pop();
+        steps.pop();
     }
+    let ends = ends::<PACK>(strided, packed);
     // SAFETY: the same memory, described by fewer axes and larger items.
     unsafe {
         match item {
-            1 => planes::<[u8; 1], PACK>(axes, item, strided, packed),
-            2 => planes::<[u8; 2], PACK>(axes, item, strided, packed),
-            3 => planes::<[u8; 3], PACK>(axes, item, strided, packed),
-            4 => planes::<[u8; 4], PACK>(axes, item, strided, packed),
-            6 => planes::<[u8; 6], PACK>(axes, item, strided, packed),
-            8 => planes::<[u8; 8], PACK>(axes, item, strided, packed),
-            12 => planes::<[u8; 12], PACK>(axes, item, strided, packed),
-            16 => planes::<[u8; 16], PACK>(axes, item, strided, packed),
-            24 => planes::<[u8; 24], PACK>(axes, item, strided, packed),
-            32 => planes::<[u8; 32], PACK>(axes, item, strided, packed),
-            _ => planes::<(), PACK>(axes, item, strided, packed),
+            1 => planes::<_, PACK>(Fixed::<1>, steps, ends),
+            2 => planes::<_, PACK>(Fixed::<2>, steps, ends),
+            3 => planes::<_, PACK>(Fixed::<3>, steps, ends),
+            4 => planes::<_, PACK>(Fixed::<4>, steps, ends),
+            6 => planes::<_, PACK>(Fixed::<6>, steps, ends),
+            8 => planes::<_, PACK>(Fixed::<8>, steps, ends),
+            12 => planes::<_, PACK>(Fixed::<12>, steps, ends),
+            16 => planes::<_, PACK>(Fixed::<16>, steps, ends),
+            24 => planes::<_, PACK>(Fixed::<24>, steps, ends),
+            32 => planes::<_, PACK>(Fixed::<32>, steps, ends),
+            _ => planes::<_, PACK>(item, steps, ends),
         }
     }
 }
 
-/// Copies one item of `item` bytes: of the size of `T`, known to the compiler, unless `T` is `()`.
-///
-/// # Safety
-/// - both pointers are valid for one item, and don't overlap;
-/// - `item` is the size of `T`, or `T` is `()`.
-#[inline(always)]
-pub(super) unsafe fn copy_item<T: Copy, const PACK: bool>(
-    item: usize,
-    strided: *mut u8,
-    packed: *mut u8,
-) {
-    let n = if size_of::<T>() > 0 {
-        size_of::<T>()
-    } else {
-        item
-    };
-    // SAFETY: the caller vouches for `n` bytes on both sides.
-    unsafe { copy_bytes::<PACK>(strided, packed, n) }
-}
+/// Items from this size on fill lines of cache by themselves.
+const LARGE: usize = 64;
 
 /// Copies a box plane by plane. A plane is the innermost axis, along which packed memory is contiguous,
 /// and that axis along which the tensor's memory is the closest to being so.
 ///
 /// # Safety
-/// - the axes, all of extent > 1, describe valid memory of items from `strided` and from `packed` on;
-/// - the two don't overlap; `item` fits `T` as [`copy_item`] asks.
-unsafe fn planes<T: Copy, const PACK: bool>(
-    mut axes: Axes,
-    item: usize,
-    strided: *mut u8,
-    packed: *mut u8,
-) {
-    let Some(columns) = axes.pop() else {
+/// `ends` are valid for an item at each step of the axes, which have extents above 1; the two sides don't
+/// overlap.
+unsafe fn planes<I: Item, const PACK: bool>(item: I, mut steps: Steps, ends: Ends) {
+    let Some(columns) = steps.pop() else {
         // SAFETY: no axes are one item, which the caller vouches for.
-        return unsafe { copy_item::<T, PACK>(item, strided, packed) };
+        return unsafe { ends.copy(item.size()) };
     };
-    let Some(closest) = (0..axes.len())
-        .rev()
-        .min_by_key(|&i| axes[i].strided.unsigned_abs())
-    else {
+    let gap = |step: &Step| if PACK { step.from } else { step.to }.unsigned_abs();
+    let closest = (0..steps.len()).rev().min_by_key(|&i| gap(&steps[i]));
+    let Some(closest) = closest else {
+        let once = Step {
+            extent: 1,
+            from: 0,
+            to: 0,
+        };
         // SAFETY: one axis remains, and the caller vouches for it.
-        return unsafe { tile::row::<T, PACK>(columns, item, strided, packed) };
+        return unsafe { tile::plane(item, once, columns, ends) };
     };
-    let is_transposed = axes[closest].strided.unsigned_abs() < columns.strided.unsigned_abs();
-    let rows = axes.remove(if is_transposed {
+    let is_transposed = gap(&steps[closest]) < gap(&columns) && item.size() < LARGE;
+    let rows = steps.remove(if is_transposed {
         closest
     } else {
-        axes.len() - 1
+        steps.len() - 1
     });
-    let mut steps = smallvec::SmallVec::<[usize; 8]>::from_elem(0, axes.len());
-    let (mut from, mut to) = (0isize, 0usize);
-    loop {
-        // SAFETY:
-        // - `from` and `to` are the offsets of the step that the counters are at, a plane of the box;
-        // - the caller vouches for the box.
+    for_each(&steps, ends, |ends| {
+        // SAFETY: `ends` are those of a plane of the box, and the caller vouches for the box.
         unsafe {
-            let (strided, packed) = (strided.offset(from), packed.add(to));
-            if is_transposed {
-                tile::transposed::<T, PACK>(rows, columns, item, strided, packed);
-            } else {
-                tile::plane::<T, PACK>(rows, columns, item, strided, packed);
+            match (is_transposed, PACK) {
+                (false, _) => tile::plane(item, rows, columns, ends),
+                (true, true) => tile::transposed(item, rows, columns, ends),
+                (true, false) => tile::transposed(item, columns, rows, ends),
             }
         }
-        // The next plane, in the order of packed memory.
+    });
+}
+
+/// Visits every step of the axes, the last axis fastest: the order of packed memory.
+fn for_each(axes: &[Step], ends: Ends, mut visit: impl FnMut(Ends)) {
+    let mut counters = SmallVec::<[usize; 8]>::from_elem(0, axes.len());
+    let mut at = ends;
+    loop {
+        visit(at);
         let mut axis = axes.len();
         loop {
             let Some(above) = axis.checked_sub(1) else {
                 return;
             };
             axis = above;
-            steps[axis] += 1;
-            if steps[axis] < axes[axis].extent {
-                from += axes[axis].strided;
-                to += axes[axis].packed;
+            let step = axes[axis];
+            counters[axis] += 1;
+            if counters[axis] < step.extent {
+                at.from = at.from.wrapping_offset(step.from);
+                at.to = at.to.wrapping_offset(step.to);
                 break;
             }
-            let back = axes[axis].extent - 1;
-            from -= axes[axis].at(back);
-            to -= back * axes[axis].packed;
-            steps[axis] = 0;
+            // Back to its first step, and on to the axis above.
+            counters[axis] = 0;
+            let back = step.extent as isize - 1;
+            at.from = at.from.wrapping_offset(-back * step.from);
+            at.to = at.to.wrapping_offset(-back * step.to);
         }
     }
 }

@@ -12,7 +12,7 @@ mod boxes;
 mod tile;
 
 use axes::Axis;
-use boxes::copy_box;
+use boxes::{copy_box, ends};
 use dlpack_core::Layout;
 
 /// Copies the logical elements `start .. start + n` to `dst`, one after the other. Strides may be
@@ -65,7 +65,7 @@ unsafe fn copy<const PACK: bool>(
     if layout.is_c_contiguous() {
         // SAFETY:
         // - the elements of a compact layout are one block, and the caller vouches for both sides of it.
-        unsafe { boxes::copy_bytes::<PACK>(data.add(start * itemsize), packed, n * itemsize) };
+        unsafe { ends::<PACK>(data.add(start * itemsize), packed).copy(n * itemsize) };
         return;
     }
     let axes = axes::merged(layout);
@@ -89,7 +89,7 @@ unsafe fn range<const PACK: bool>(
 ) {
     let Some((outer, inner)) = axes.split_first() else {
         // SAFETY: no axes are one element, which the caller vouches for.
-        unsafe { boxes::copy_bytes::<PACK>(strided, packed, n * itemsize) };
+        unsafe { ends::<PACK>(strided, packed).copy(n * itemsize) };
         return;
     };
     let step = outer.packed / itemsize;

@@ -1,84 +1,203 @@
-//! The loops over one plane of items. Refuses to know how many planes there are.
+//! The loops over one plane of items, from memory of one form to memory of another.
+//! Refuses to know which of the two is packed, and how many planes there are.
 
-use super::axes::Axis;
-use super::boxes::copy_item;
+/// One axis of a plane: its extent, and the bytes from one step to the next on either side.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) extent: usize,
+    pub(super) from: isize,
+    pub(super) to: isize,
+}
 
-/// Copies a row: one axis.
-///
-/// # Safety
-/// As [`plane`], with one step of the rows.
-#[inline(always)]
-pub(super) unsafe fn row<T: Copy, const PACK: bool>(
-    columns: Axis,
-    item: usize,
-    strided: *mut u8,
-    packed: *mut u8,
-) {
-    for column in 0..columns.extent {
-        // SAFETY: `column` is a step of the axis, and the caller vouches for all of them.
-        unsafe {
-            let strided = strided.offset(columns.at(column));
-            copy_item::<T, PACK>(item, strided, packed.add(column * columns.packed));
-        }
+impl Step {
+    /// `extent` steps or, at the end, what is left of them, from step `start` on.
+    #[inline(always)]
+    fn part(self, start: usize, extent: usize) -> Step {
+        let extent = extent.min(self.extent - start);
+        Step { extent, ..self }
     }
 }
 
-/// Copies a plane row by row.
-///
-/// # Safety
-/// - the axes describe valid memory of items from `strided` and from `packed` on, and the two don't overlap;
-/// - `item` fits `T` as [`copy_item`] asks.
-pub(super) unsafe fn plane<T: Copy, const PACK: bool>(
-    rows: Axis,
-    columns: Axis,
-    item: usize,
-    strided: *mut u8,
-    packed: *mut u8,
-) {
-    for step in 0..rows.extent {
-        // SAFETY: `step` is a row of the plane, and the caller vouches for all of them.
-        unsafe {
-            let (strided, packed) = (
-                strided.offset(rows.at(step)),
-                packed.add(step * rows.packed),
-            );
-            row::<T, PACK>(columns, item, strided, packed);
-        }
-    }
+/// Where items come from and where they go.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) from: *const u8,
+    pub(super) to: *mut u8,
 }
 
-/// Bytes of one side of a tile: as many items as fit, along either axis.
-const SIDE: usize = 128;
-
-/// Copies a plane whose rows are closer together in the tensor than its columns, tile by tile, so that
-/// lines of cache on both sides are used whole while they are there.
-///
-/// # Safety
-/// As [`plane`].
-pub(super) unsafe fn transposed<T: Copy, const PACK: bool>(
-    rows: Axis,
-    columns: Axis,
-    item: usize,
-    strided: *mut u8,
-    packed: *mut u8,
-) {
-    let side = (SIDE / item).max(1);
-    for top in (0..rows.extent).step_by(side) {
-        for left in (0..columns.extent).step_by(side) {
-            let height = side.min(rows.extent - top);
-            let width = side.min(columns.extent - left);
-            // SAFETY: the tile is part of the plane, and the caller vouches for that.
-            unsafe {
-                let strided = strided.offset(rows.at(top) + columns.at(left));
-                let packed = packed.add(top * rows.packed + left * columns.packed);
-                plane::<T, PACK>(
-                    rows.first(height),
-                    columns.first(width),
-                    item,
-                    strided,
-                    packed,
-                );
+impl Ends {
+    /// Step `i` of an axis.
+    ///
+    /// # Safety
+    /// The axis has that step, within the memory that these ends point into.
+    #[inline(always)]
+    pub(super) unsafe fn at(self, axis: Step, i: usize) -> Ends {
+        // SAFETY: the caller vouches that both addresses are within the memory of either end.
+        unsafe {
+            Ends {
+                from: self.from.offset(i as isize * axis.from),
+                to: self.to.offset(i as isize * axis.to),
             }
         }
     }
+
+    /// Copies `n` bytes.
+    ///
+    /// # Safety
+    /// Both ends are valid for `n` bytes and don't overlap.
+    #[inline(always)]
+    pub(super) unsafe fn copy(self, n: usize) {
+        // SAFETY: the caller vouches for both ends; bytes need no alignment.
+        unsafe { std::ptr::copy_nonoverlapping(self.from, self.to, n) }
+    }
+}
+
+/// An item: some bytes that stay together.
+pub(super) trait Item: Copy {
+    /// Their number.
+    fn size(self) -> usize;
+}
+
+/// An item whose size the compiler knows.
+#[derive(Clone, Copy)]
+pub(super) struct Fixed<const N: usize>;
+impl<const N: usize> Item for Fixed<N> {
+    #[inline(always)]
+    fn size(self) -> usize {
+        N
+    }
+}
+
+/// An item of any size.
+impl Item for usize {
+    #[inline(always)]
+    fn size(self) -> usize {
+        self
+    }
+}
+
+/// Copies a plane: `inner` steps within `outer` ones.
+///
+/// # Safety
+/// `ends` are valid for an item at each step of the two axes, and the two sides don't overlap.
+#[inline(always)]
+pub(super) unsafe fn plane<I: Item>(item: I, outer: Step, inner: Step, ends: Ends) {
+    for i in 0..outer.extent {
+        for k in 0..inner.extent {
+            // SAFETY: `i` and `k` are steps of their axes, and the caller vouches for all of them.
+            unsafe { ends.at(outer, i).at(inner, k).copy(item.size()) }
+        }
+    }
+}
+
+/// Items of a tile along the axis on which reading is the more contiguous: whole lines of cache.
+const READ: usize = 64;
+/// Items of a tile along the axis on which writing is the more contiguous.
+const WRITTEN: usize = 32;
+/// An axis this short needs no tiles: the lines of its few steps stay in cache by themselves.
+const SHORT: usize = 8;
+/// Steps of the other axis that are taken at a time beside a short one.
+const LONG: usize = 512;
+
+/// Copies a plane of which one axis, `read`, is the more contiguous where items come from, and the other,
+/// `written`, where they go: tile by tile, so that lines of cache on both sides are used whole while they
+/// are there.
+///
+/// # Safety
+/// As [`plane`].
+pub(super) unsafe fn transposed<I: Item>(item: I, read: Step, written: Step, ends: Ends) {
+    if read.extent <= SHORT {
+        for start in (0..written.extent).step_by(LONG) {
+            // SAFETY: the part lies within the axis; the caller vouches for all of the plane.
+            unsafe {
+                plane(
+                    item,
+                    read,
+                    written.part(start, LONG),
+                    ends.at(written, start),
+                )
+            };
+        }
+        return;
+    }
+    if written.extent <= SHORT {
+        for start in (0..read.extent).step_by(LONG) {
+            // SAFETY: the part lies within the axis; the caller vouches for all of the plane.
+            unsafe { plane(item, written, read.part(start, LONG), ends.at(read, start)) };
+        }
+        return;
+    }
+    for top in (0..read.extent).step_by(READ) {
+        let tall = read.part(top, READ);
+        for left in (0..written.extent).step_by(WRITTEN) {
+            let wide = written.part(left, WRITTEN);
+            // SAFETY: the tile lies within both axes; the caller vouches for all of the plane.
+            unsafe {
+                let ends = ends.at(read, top).at(written, left);
+                if left + 2 * WRITTEN <= written.extent {
+                    let next = ends.at(written, WRITTEN);
+                    prefetch(tall, wide, next);
+                }
+                if tall.extent == READ && wide.extent == WRITTEN {
+                    let (tall, wide) = (
+                        Step {
+                            extent: READ,
+                            ..tall
+                        },
+                        Step {
+                            extent: WRITTEN,
+                            ..wide
+                        },
+                    );
+                    if wide.to == item.size() as isize {
+                        let wide = Step {
+                            to: item.size() as isize,
+                            ..wide
+                        };
+                        plane(item, tall, wide, ends);
+                    } else {
+                        plane(item, tall, wide, ends);
+                    }
+                } else {
+                    plane(item, tall, wide, ends);
+                }
+            }
+        }
+    }
+}
+
+/// Asks for the lines of cache of the tile at `ends`: between columns lie more bytes than the processor's
+/// own guesses reach.
+///
+/// # Safety
+/// As [`plane`], for the tile.
+#[inline(always)]
+unsafe fn prefetch(tall: Step, wide: Step, ends: Ends) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        const LINE: usize = 64;
+        let column = (tall.extent - 1) * tall.from.unsigned_abs();
+        if column > READ * 2 * LINE {
+            return;
+        }
+        for k in 0..wide.extent {
+            for byte in (0..=column).step_by(LINE) {
+                // SAFETY:
+                // - the column lies within the tile, which the caller vouches for;
+                // - a prefetch reads nothing that the program could see.
+                unsafe {
+                    let first = ends.at(wide, k).from;
+                    let at = if tall.from < 0 {
+                        first.sub(byte)
+                    } else {
+                        first.add(byte)
+                    };
+                    _mm_prefetch::<_MM_HINT_T1>(at.cast());
+                }
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (tall, wide, ends);
 }

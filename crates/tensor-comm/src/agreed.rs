@@ -1,0 +1,73 @@
+//! What every rank of a communicator knows alike about a call.
+//!
+//! [`Agreed`] is the only argument of [`crate::wire`]. Nothing that may differ between ranks in a
+//! lawful program may become a field here: layout, memory order, device, framework, `IN_PLACE`,
+//! aliasing, v-counts, what only the root gives.
+
+use dlpack_core::DType;
+
+use crate::call::{Call, CallKind, Op};
+use crate::kernels::ReduceOp;
+
+/// The reduce operation as ranks agree on it: handles are local numbers, so they are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AgreedOp {
+    /// One that dlmpi knows.
+    Builtin(ReduceOp),
+    /// The mean.
+    Avg,
+    /// Somebody else's.
+    Native,
+}
+
+/// State of a communicator that is the same on all its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CommFacts {
+    /// Ranks of the group that contributes to a reduction (of an intercommunicator: the remote one
+    /// differs, which is why the mean is refused there).
+    pub size: u32,
+    /// Whether the library has the `_c` entry points of MPI 4.0.
+    pub large_counts: bool,
+    /// Exactly one MPI call of the same name per operation: intercommunicators, and
+    /// `DLMPI_COLLECTIVES=mpi`, where the peer need not be dlmpi.
+    pub one_call: bool,
+}
+
+/// A call, reduced to what all ranks know alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Agreed {
+    /// Which operation.
+    pub kind: CallKind,
+    /// The dtype of a reduction's elements; movements need none.
+    pub dtype: Option<DType>,
+    /// Largest element count of one block of a reduction, which MPI makes equal on all ranks.
+    pub elements: usize,
+    /// The reduce operation.
+    pub op: Option<AgreedOp>,
+    /// The communicator.
+    pub facts: CommFacts,
+}
+
+impl Agreed {
+    /// The agreed half of a call. `elements` is what MPI makes equal on all ranks for this operation,
+    /// see [`Agreed::elements`].
+    pub fn of(call: &Call, elements: usize, facts: CommFacts) -> Agreed {
+        let reduction = call.kind.is_reduction();
+        let dtype = call
+            .send
+            .view()
+            .or(call.recv.view())
+            .map(|view| view.dtype());
+        Agreed {
+            kind: call.kind,
+            dtype: if reduction { dtype } else { None },
+            elements: if reduction { elements } else { 0 },
+            op: call.op.map(|op| match op {
+                Op::Builtin(op) => AgreedOp::Builtin(op),
+                Op::Avg => AgreedOp::Avg,
+                Op::Native(_) => AgreedOp::Native,
+            }),
+            facts,
+        }
+    }
+}

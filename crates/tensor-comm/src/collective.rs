@@ -1,0 +1,19 @@
+//! The door of the collectives.
+
+use crate::call::{Call, CallKind};
+use crate::comm::Comm;
+use crate::error::Result;
+use crate::{movement, reduction};
+
+/// Runs a collective and returns when this rank's part of it is done. Needs no interpreter.
+///
+/// # Errors
+/// Everything that can be found on this rank is found before MPI is entered; the other ranks are then
+/// still waiting for this one. What MPI reports comes as [`crate::Error::Mpi`].
+pub fn run(comm: &Comm, call: &Call) -> Result<()> {
+    match call.kind {
+        CallKind::Barrier => Ok(comm.mpi().barrier(comm.raw())?),
+        kind if kind.is_reduction() => reduction::run(*comm, call),
+        _ => movement::run(*comm, call),
+    }
+}

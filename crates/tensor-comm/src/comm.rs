@@ -1,0 +1,118 @@
+//! The user's communicator as an operation sees it.
+
+use mpi_runtime::Mpi;
+
+use crate::agreed::CommFacts;
+use crate::error::{Result, value_error};
+
+/// A communicator and the library that it belongs to. Borrowed: dropping it frees nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Comm {
+    mpi: &'static Mpi,
+    raw: mpi_runtime::Comm,
+    one_call: bool,
+}
+
+/// This rank's part in a rooted collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The root.
+    Root,
+    /// A rank that sends to or receives from the root.
+    Leaf,
+    /// In the root's group of an intercommunicator, but not the root.
+    Idle,
+}
+
+impl Comm {
+    /// # Errors
+    /// [`crate::Error::Value`] for `MPI_COMM_NULL`.
+    #[inline]
+    pub fn new(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Result<Comm> {
+        if raw == mpi.comm_null() {
+            return Err(value_error!(
+                "the communicator is COMM_NULL: it was freed, or this rank is not a member"
+            ));
+        }
+        Ok(Comm {
+            mpi,
+            raw,
+            one_call: false,
+        })
+    }
+
+    /// The same communicator with exactly one plain MPI call per collective, so that peers need not be
+    /// dlmpi; what needs more is refused.
+    #[must_use]
+    pub fn plain(self) -> Comm {
+        Comm {
+            one_call: true,
+            ..self
+        }
+    }
+
+    /// The library.
+    #[inline]
+    pub fn mpi(self) -> &'static Mpi {
+        self.mpi
+    }
+
+    /// The native handle.
+    #[inline]
+    pub fn raw(self) -> mpi_runtime::Comm {
+        self.raw
+    }
+
+    /// Rank of this process in its own group.
+    pub fn rank(self) -> Result<i32> {
+        Ok(self.mpi.comm_rank(self.raw)?)
+    }
+
+    /// Size of this process's own group.
+    pub fn size(self) -> Result<usize> {
+        Ok(self.mpi.comm_size(self.raw)? as usize)
+    }
+
+    /// Whether this is an intercommunicator.
+    #[inline]
+    pub fn is_inter(self) -> Result<bool> {
+        Ok(self.mpi.comm_test_inter(self.raw)?)
+    }
+
+    /// Number of blocks in a collective with one block per peer: the remote group's size on an
+    /// intercommunicator.
+    pub(crate) fn blocks(self) -> Result<usize> {
+        if self.is_inter()? {
+            Ok(self.mpi.comm_remote_size(self.raw)? as usize)
+        } else {
+            self.size()
+        }
+    }
+
+    /// This rank's role under `root` (MPI 4.1 §6.2.3 for intercommunicators).
+    pub(crate) fn role(self, root: i32) -> Result<Role> {
+        let constants = self.mpi.constants();
+        if !self.is_inter()? {
+            return Ok(if root == self.rank()? {
+                Role::Root
+            } else {
+                Role::Leaf
+            });
+        }
+        Ok(match root {
+            root if root == constants.root => Role::Root,
+            root if root == constants.proc_null => Role::Idle,
+            _ => Role::Leaf,
+        })
+    }
+
+    /// The agreed facts of this communicator.
+    pub fn facts(self) -> Result<CommFacts> {
+        let inter = self.is_inter()?;
+        Ok(CommFacts {
+            size: self.mpi.comm_size(self.raw)? as u32,
+            large_counts: self.mpi.has_large_counts(),
+            one_call: inter || self.one_call,
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! Point-to-point: always one MPI message with MPI's own signature, so that the peer may be anybody.
+
+use mpi_runtime::{StatusBuf, StatusPtr};
+
+use crate::arg::Part;
+use crate::comm::Comm;
+use crate::counted::{Counted, counted};
+use crate::error::Result;
+use crate::side::{Ranges, Side, may_alias};
+use crate::wire::Element;
+use crate::wiretype::{WireType, byte, wire_type};
+
+/// The send modes of MPI 4.1 §3.4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are MPI's")]
+pub enum SendMode {
+    Standard,
+    Synchronous,
+    Buffered,
+    Ready,
+}
+
+/// One side of a message, ready for MPI.
+struct Message<'a> {
+    side: Side<'a>,
+    wire: WireType,
+    counted: Counted,
+}
+
+impl<'a> Message<'a> {
+    fn sending(comm: Comm, part: &'a Part, copy: bool) -> Result<Message<'a>> {
+        let (wire, element) = form(comm, part)?;
+        let counted = counted(comm.mpi(), part.count(), wire)?;
+        Ok(Message {
+            side: Side::sending(Ranges::part(part), element, copy)?,
+            wire,
+            counted,
+        })
+    }
+
+    fn receiving(comm: Comm, part: &'a Part) -> Result<Message<'a>> {
+        let (wire, element) = form(comm, part)?;
+        let counted = counted(comm.mpi(), part.count(), wire)?;
+        Ok(Message {
+            side: Side::receiving(Ranges::part(part), element, false)?,
+            wire,
+            counted,
+        })
+    }
+
+    /// Brings home as many whole elements as came.
+    fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
+        let (mpi, bytes) = (comm.mpi(), self.wire.bytes as i64);
+        // SAFETY:
+        // - MPI has just filled this status in.
+        let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
+        // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
+        let whole = came.map_or(usize::MAX, |came| (came / bytes) as usize);
+        self.side.settle(whole, None)
+    }
+}
+
+fn form(comm: Comm, part: &Part) -> Result<(WireType, Element)> {
+    let view = part.view();
+    Ok((
+        wire_type(comm.mpi(), view.dtype(), view.itemsize())?,
+        Element::Memory(view.dtype()),
+    ))
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// A tensor that cannot be read from the host, or MPI's own errors.
+pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Result<()> {
+    let (mpi, raw) = (comm.mpi(), comm.raw());
+    let message = Message::sending(*comm, part, false)?;
+    let (ptr, count, datatype) = (
+        message.side.ptr(),
+        message.counted.count,
+        message.counted.datatype,
+    );
+    // SAFETY:
+    // - the side holds as many elements (side.rs) and lives past the call.
+    unsafe {
+        match mode {
+            SendMode::Standard => mpi.send(ptr, count, datatype, dest, tag, raw),
+            SendMode::Synchronous => mpi.ssend(ptr, count, datatype, dest, tag, raw),
+            SendMode::Buffered => mpi.bsend(ptr, count, datatype, dest, tag, raw),
+            SendMode::Ready => mpi.rsend(ptr, count, datatype, dest, tag, raw),
+        }
+    }?;
+    Ok(())
+}
+
+/// Receives one message into a tensor; elements beyond a shorter message stay untouched.
+///
+/// # Errors
+/// A tensor that cannot be written, or MPI's own errors.
+pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) -> Result<()> {
+    let message = Message::receiving(*comm, part)?;
+    let mut own = StatusBuf::new();
+    let status = filled(&message, status, &mut own);
+    let (ptr, count, datatype) = (
+        message.side.ptr(),
+        message.counted.count,
+        message.counted.datatype,
+    );
+    // SAFETY:
+    // - the side has room for as many elements, writable (side.rs), and lives past the call.
+    // - `status` is the caller's or our own.
+    unsafe {
+        comm.mpi()
+            .recv(ptr, count, datatype, source, tag, comm.raw(), status)
+    }?;
+    if message.side.is_direct() {
+        Ok(())
+    } else {
+        message.settle(*comm, status)
+    }
+}
+
+/// Sends one message and receives another.
+///
+/// # Errors
+/// As for [`send`] and [`recv`].
+#[allow(clippy::too_many_arguments, reason = "MPI's own signature")]
+pub fn sendrecv(
+    comm: &Comm,
+    send: &Part,
+    dest: i32,
+    sendtag: i32,
+    recv: &Part,
+    source: i32,
+    recvtag: i32,
+    status: StatusPtr,
+) -> Result<()> {
+    // MPI forbids shared memory (MPI 4.1 §3.10); a copy makes the call mean what it says.
+    let out = Message::sending(*comm, send, may_alias(send.view(), recv.view()))?;
+    let into = Message::receiving(*comm, recv)?;
+    let mut own = StatusBuf::new();
+    let status = filled(&into, status, &mut own);
+    let (s, r) = (out.side.ptr(), into.side.ptr());
+    // SAFETY:
+    // - both sides hold as many elements as their counts say, live past the call and are apart; the
+    //   receiving one is writable (side.rs).
+    // - `status` is the caller's or our own.
+    unsafe {
+        comm.mpi().sendrecv(
+            s,
+            out.counted.count,
+            out.counted.datatype,
+            dest,
+            sendtag,
+            r,
+            into.counted.count,
+            into.counted.datatype,
+            source,
+            recvtag,
+            comm.raw(),
+            status,
+        )
+    }?;
+    if into.side.is_direct() {
+        Ok(())
+    } else {
+        into.settle(*comm, status)
+    }
+}
+
+/// The caller's status, or our own where the number of elements is needed and the caller ignores it.
+fn filled(message: &Message<'_>, status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
+    if status == StatusPtr::ignore() && !message.side.is_direct() {
+        own.as_ptr()
+    } else {
+        status
+    }
+}

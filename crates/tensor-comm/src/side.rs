@@ -1,0 +1,317 @@
+//! One side of a call: a tensor's elements in the form in which they travel, and the way back.
+//!
+//! A contiguous host tensor whose elements travel as they lie in memory is used in place. Everything
+//! else goes through scratch memory: packed into logical order, widened where the wire says so, and
+//! settled (divided, rounded, unpacked, copied back) after MPI, only where MPI wrote.
+
+use dlpack_core::{DType, View};
+use smallvec::{SmallVec, smallvec};
+
+use crate::arg::{Arg, Blocks, Part};
+use crate::error::{Result, buffer_error, value_error};
+use crate::host::Host;
+use crate::kernels;
+use crate::pack::{pack, unpack};
+use crate::scratch::Scratch;
+use crate::wire::Element;
+
+/// Elements per step when packing and widening at once: small enough to stay in the first-level cache.
+const STEP: usize = 2048;
+/// Largest element that is ever widened, in bytes (complex32).
+const NARROW_BYTES: usize = 4;
+
+/// Consecutive logical elements of the tensor, and where they lie in the travelling form.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    start: usize,
+    count: usize,
+    /// First element in the travelling form.
+    at: usize,
+}
+
+/// One side of a call, ready for MPI.
+pub(crate) struct Side<'a> {
+    view: &'a View,
+    host: Host,
+    element: Element,
+    wire_bytes: usize,
+    ranges: SmallVec<[Range; 1]>,
+    scratch: Option<Scratch>,
+}
+
+impl<'a> Side<'a> {
+    /// Elements to be sent. `copy` forces a copy, for memory that is also received into.
+    pub fn sending(ranges: Ranges<'a>, element: Element, copy: bool) -> Result<Side<'a>> {
+        let mut side = Side::new(ranges, element)?;
+        if copy || side.scratch_needed() {
+            side.allocate()?;
+            side.fill()?;
+        }
+        Ok(side)
+    }
+
+    /// Room to receive into; `keep` brings the present values along, for what MPI only updates.
+    pub fn receiving(ranges: Ranges<'a>, element: Element, keep: bool) -> Result<Side<'a>> {
+        ranges.view.check_writable()?;
+        let mut side = Side::new(ranges, element)?;
+        if side.scratch_needed() {
+            side.allocate()?;
+            if keep {
+                side.fill()?;
+            }
+        }
+        Ok(side)
+    }
+
+    fn new(ranges: Ranges<'a>, element: Element) -> Result<Side<'a>> {
+        let Ranges { view, ranges } = ranges;
+        let wire_bytes = match element {
+            Element::Memory(_) => view.itemsize(),
+            Element::Widened { to, .. } => to.itemsize().unwrap_or(0),
+        };
+        Ok(Side {
+            host: Host::of(view)?,
+            view,
+            element,
+            wire_bytes,
+            ranges,
+            scratch: None,
+        })
+    }
+
+    fn scratch_needed(&self) -> bool {
+        let in_form =
+            self.view.layout().is_c_contiguous() && matches!(self.element, Element::Memory(_));
+        !in_form && self.ranges.iter().any(|range| range.count > 0)
+    }
+
+    /// Scratch memory with all ranges one after the other.
+    fn allocate(&mut self) -> Result<()> {
+        let mut at = 0usize;
+        for range in &mut self.ranges {
+            range.at = at;
+            at = at
+                .checked_add(range.count)
+                .ok_or_else(|| value_error!("the blocks together exceed the address space"))?;
+        }
+        let bytes = at.checked_mul(self.wire_bytes);
+        self.scratch = Some(Scratch::new(bytes.ok_or_else(|| {
+            value_error!("the blocks together exceed the address space")
+        })?)?);
+        Ok(())
+    }
+
+    /// Address of element 0 of the travelling form.
+    pub fn base(&self) -> *mut u8 {
+        self.scratch
+            .as_ref()
+            .map_or_else(|| self.host.data(), Scratch::ptr)
+    }
+
+    /// Address of the first element of the first range.
+    pub fn ptr(&self) -> *mut u8 {
+        let at = self.ranges.first().map_or(0, |range| range.at);
+        self.base().wrapping_add(at * self.wire_bytes)
+    }
+
+    /// Displacement of each range from [`Side::base`], in elements.
+    pub fn displs(&self) -> Vec<i64> {
+        self.ranges.iter().map(|range| range.at as i64).collect()
+    }
+
+    /// Whether MPI works on the tensor's own memory, so that nothing has to be brought home.
+    pub fn is_direct(&self) -> bool {
+        self.scratch.is_none() && matches!(self.host, Host::Own(_))
+    }
+
+    /// Bytes of one element in the travelling form.
+    pub fn wire_bytes(&self) -> usize {
+        self.wire_bytes
+    }
+
+    /// Packs and widens the ranges into scratch memory.
+    fn fill(&self) -> Result<()> {
+        let Some(scratch) = &self.scratch else {
+            return Ok(());
+        };
+        let data = self.host.data();
+        for range in &self.ranges {
+            let out = scratch.ptr().wrapping_add(range.at * self.wire_bytes);
+            match self.element {
+                // SAFETY:
+                // - `data` is element 0 of a layout that the door checked, and the memory is held by the caller.
+                // - `start + count` is within the tensor (arg.rs).
+                // - `out` has room for `count` elements (`allocate`) and is not the tensor's memory.
+                Element::Memory(_) => unsafe {
+                    pack(self.view.layout(), data, range.start, range.count, out)
+                },
+                Element::Widened { from, .. } => self.widen(from, *range, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn widen(&self, from: DType, range: Range, out: *mut u8) -> Result<()> {
+        let widen =
+            kernels::widen(from).ok_or_else(|| value_error!("{from} is moved, never reduced"))?;
+        let mut step = [0u8; STEP * NARROW_BYTES];
+        for first in (0..range.count).step_by(STEP) {
+            let n = STEP.min(range.count - first);
+            // SAFETY:
+            // - as in `fill`; `step` has room for STEP elements of at most NARROW_BYTES bytes.
+            // - `out` has room for `count` widened elements, which are float32 or pairs of them.
+            unsafe {
+                pack(
+                    self.view.layout(),
+                    self.host.data(),
+                    range.start + first,
+                    n,
+                    step.as_mut_ptr(),
+                );
+                widen(step.as_ptr(), out.add(first * self.wire_bytes).cast(), n);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings received elements home: at most `limit` elements of each range, divided by `mean` first.
+    pub fn settle(&self, limit: usize, mean: Option<u64>) -> Result<()> {
+        for range in &self.ranges {
+            let range = Range {
+                count: range.count.min(limit),
+                ..*range
+            };
+            if range.count == 0 {
+                continue;
+            }
+            let wire = self.base().wrapping_add(range.at * self.wire_bytes);
+            if let Some(divisor) = mean {
+                // SAFETY:
+                // - `wire` holds `count` elements of the travelling dtype, written by MPI, ours to change.
+                unsafe { kernels::scale(self.element.dtype(), wire, range.count, divisor) };
+            }
+            if self.scratch.is_some() {
+                self.unpack(range, wire)?;
+            }
+            self.commit(range)?;
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, range: Range, wire: *const u8) -> Result<()> {
+        let (layout, data) = (self.view.layout(), self.host.data());
+        let Element::Widened { from, .. } = self.element else {
+            // SAFETY:
+            // - the door found the tensor writable and without overlap (`receiving`), its memory is held.
+            // - the range is within the tensor, and `wire` holds as many elements.
+            unsafe { unpack(layout, data, range.start, range.count, wire) };
+            return Ok(());
+        };
+        let narrow =
+            kernels::narrow(from).ok_or_else(|| value_error!("{from} is moved, never reduced"))?;
+        let mut step = [0u8; STEP * NARROW_BYTES];
+        for first in (0..range.count).step_by(STEP) {
+            let n = STEP.min(range.count - first);
+            // SAFETY:
+            // - as above; `step` has room for STEP elements of at most NARROW_BYTES bytes.
+            unsafe {
+                narrow(
+                    wire.add(first * self.wire_bytes).cast(),
+                    step.as_mut_ptr(),
+                    n,
+                );
+                unpack(layout, data, range.start + first, n, step.as_ptr());
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a range back where the tensor's memory is mirrored.
+    fn commit(&self, range: Range) -> Result<()> {
+        let item = self.view.itemsize();
+        if self.view.layout().is_c_contiguous() {
+            return self
+                .host
+                .commit(self.view, (range.start * item) as isize, range.count * item);
+        }
+        let (low, high) = self.view.layout().span();
+        self.host.commit(self.view, low, (high - low) as usize)
+    }
+}
+
+/// Elements of a tensor that one side of a call is about.
+pub(crate) struct Ranges<'a> {
+    view: &'a View,
+    ranges: SmallVec<[Range; 1]>,
+}
+
+impl<'a> Ranges<'a> {
+    /// The tensor.
+    pub fn view(&self) -> &'a View {
+        self.view
+    }
+
+    /// Consecutive elements.
+    pub fn part(part: &'a Part) -> Ranges<'a> {
+        let range = Range {
+            start: part.start(),
+            count: part.count(),
+            at: part.start(),
+        };
+        Ranges {
+            view: part.view(),
+            ranges: smallvec![range],
+        }
+    }
+
+    /// One range per rank.
+    pub fn blocks(blocks: &'a Blocks) -> Ranges<'a> {
+        let range = |(&count, &displ): (&i64, &i64)| Range {
+            start: displ as usize,
+            count: count as usize,
+            at: displ as usize,
+        };
+        Ranges {
+            view: blocks.view(),
+            ranges: blocks
+                .counts()
+                .iter()
+                .zip(blocks.displs())
+                .map(range)
+                .collect(),
+        }
+    }
+
+    /// The elements of an argument; `name` is the argument's name.
+    pub fn of(arg: &'a Arg, name: &str) -> Result<Ranges<'a>> {
+        match arg {
+            Arg::Part(part) => Ok(Ranges::part(part)),
+            Arg::Blocks(blocks) => Ok(Ranges::blocks(blocks)),
+            Arg::Absent => Err(buffer_error!(
+                "{name}: None, but this rank needs a tensor here"
+            )),
+            Arg::InPlace => Err(value_error!("{name}: IN_PLACE has no meaning here")),
+        }
+    }
+}
+
+/// Whether two tensors may share memory.
+pub(crate) fn may_alias(a: &View, b: &View) -> bool {
+    let end = |view: &View| {
+        let (low, high) = view.layout().span();
+        let data = view.data() as isize;
+        (data.wrapping_add(low), data.wrapping_add(high))
+    };
+    let ((a_low, a_high), (b_low, b_high)) = (end(a), end(b));
+    a.numel() > 0 && b.numel() > 0 && a_low < b_high && b_low < a_high
+}
+
+/// Whether two parts are the very same elements.
+pub(crate) fn same_elements(a: &Part, b: &Part) -> bool {
+    a.view().data() == b.view().data()
+        && a.start() == b.start()
+        && a.count() == b.count()
+        && a.view().dtype() == b.view().dtype()
+        && a.view().layout().strides() == b.view().layout().strides()
+        && a.view().layout().shape() == b.view().layout().shape()
+}

@@ -1,0 +1,79 @@
+//! Which MPI datatype carries a dtype.
+//!
+//! A dtype with an arithmetic meaning in MPI has its basic type. Anything else is moved as unsigned
+//! integers of its size, so that `Get_count` on the receiver counts elements, or as bytes where no
+//! integer has that size. Nothing here is ever used to reduce as bytes.
+
+use dlpack_core::DType;
+use mpi_runtime::{Basic, Datatype, Mpi};
+
+use crate::error::{Result, buffer_error};
+
+/// How one element travels: `units` elements of `datatype`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WireType {
+    pub datatype: Datatype,
+    pub units: usize,
+    /// Bytes of one element.
+    pub bytes: usize,
+}
+
+/// The basic MPI type with the same meaning, by C's fixed-width names where MPI has them.
+pub(crate) fn basic(dtype: DType) -> Option<Basic> {
+    Some(match dtype {
+        DType::BOOL => Basic::CBool,
+        DType::I8 => Basic::Int8,
+        DType::I16 => Basic::Int16,
+        DType::I32 => Basic::Int32,
+        DType::I64 => Basic::Int64,
+        DType::U8 => Basic::Uint8,
+        DType::U16 => Basic::Uint16,
+        DType::U32 => Basic::Uint32,
+        DType::U64 => Basic::Uint64,
+        DType::F32 => Basic::Float,
+        DType::F64 => Basic::Double,
+        DType::LONG_DOUBLE => Basic::LongDouble,
+        DType::C64 => Basic::CFloatComplex,
+        DType::C128 => Basic::CDoubleComplex,
+        DType::COMPLEX_LONG_DOUBLE => Basic::CLongDoubleComplex,
+        _ => return None,
+    })
+}
+
+/// The natural basic MPI datatype of a dtype; `None` for those that MPI does not know (`bfloat16`,
+/// `float16`, `float8_*`, vectors, raw bytes).
+pub fn mpi_datatype(mpi: &Mpi, dtype: DType) -> Option<Datatype> {
+    mpi.datatype(basic(dtype)?)
+}
+
+/// How elements of this dtype travel.
+pub(crate) fn wire_type(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<WireType> {
+    if let Some(datatype) = mpi_datatype(mpi, dtype) {
+        return Ok(WireType {
+            datatype,
+            units: 1,
+            bytes: itemsize,
+        });
+    }
+    let (carrier, unit) = match itemsize {
+        1 => (Basic::Uint8, 1),
+        2 => (Basic::Uint16, 2),
+        4 => (Basic::Uint32, 4),
+        8 => (Basic::Uint64, 8),
+        _ => (Basic::Byte, 1),
+    };
+    let datatype = mpi
+        .datatype(carrier)
+        .ok_or_else(|| buffer_error!("this MPI library has no datatype that can carry {dtype}"))?;
+    Ok(WireType {
+        datatype,
+        units: itemsize / unit,
+        bytes: itemsize,
+    })
+}
+
+/// `MPI_BYTE`: for arguments that describe nothing, and for measuring messages.
+pub(crate) fn byte(mpi: &Mpi) -> Datatype {
+    mpi.datatype(Basic::Byte)
+        .unwrap_or_else(|| mpi.datatype_null())
+}
