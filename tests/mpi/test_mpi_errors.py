@@ -1,4 +1,4 @@
-"""What MPI itself reports: an MPI.Exception of the right class. Nothing past a buffer is written."""
+"""What MPI itself reports: an exception of the right class. Nothing past a buffer is written."""
 
 from __future__ import annotations
 
