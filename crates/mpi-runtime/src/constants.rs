@@ -8,6 +8,9 @@ macro_rules! constants {
         pub struct Constants { $(#[doc = concat!("`", $mpi, "`")] pub $f: i32,)* }
 
         impl Constants {
+            /// MPI's names of all constants here.
+            pub const NAMES: &'static [&'static str] = &[$($mpi,)*];
+
             /// Every constant with MPI's name in C: for tables, and to compare with another source.
             pub fn named(&self) -> Vec<(&'static str, i32)> {
                 vec![$(($mpi, self.$f),)*]
