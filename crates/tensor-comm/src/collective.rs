@@ -3,6 +3,7 @@
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::error::Result;
+use crate::plan::Plan;
 use crate::{movement, reduction};
 
 /// Runs a collective and returns when this rank's part of it is done. Needs no interpreter.
@@ -13,7 +14,15 @@ use crate::{movement, reduction};
 pub fn run(comm: &Comm, call: &Call) -> Result<()> {
     match call.kind {
         CallKind::Barrier => Ok(comm.mpi().barrier(comm.raw())?),
-        kind if kind.is_reduction() => reduction::run(*comm, call),
-        _ => movement::run(*comm, call),
+        _ => plan(*comm, call)?.run(*comm),
+    }
+}
+
+/// Makes a call ready: everything that can be refused on this rank is refused here.
+pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
+    if call.kind.is_reduction() {
+        reduction::plan(comm, call)
+    } else {
+        movement::plan(comm, call)
     }
 }

@@ -3,8 +3,6 @@
 //! Where the library has no `_c` entry points (MPI 4.0) and a count exceeds `int`, the same elements are
 //! described by a derived datatype instead. That changes no type signature, so it is a local step.
 
-use std::borrow::Cow;
-
 use mpi_runtime::{Datatype, Mpi};
 
 use crate::error::{Result, value_error};
@@ -14,7 +12,7 @@ use crate::wiretype::WireType;
 const PIECE: i64 = 1 << 30;
 
 /// A datatype made here, freed when dropped.
-struct Derived {
+pub(crate) struct Derived {
     mpi: &'static Mpi,
     datatype: Datatype,
 }
@@ -43,7 +41,7 @@ impl Derived {
 pub(crate) struct Counted {
     pub count: i64,
     pub datatype: Datatype,
-    _derived: Option<Derived>,
+    pub derived: Option<Derived>,
 }
 
 /// `elements` elements of a wire type.
@@ -53,14 +51,14 @@ pub(crate) fn counted(mpi: &'static Mpi, elements: usize, wire: WireType) -> Res
         return Ok(Counted {
             count,
             datatype: wire.datatype,
-            _derived: None,
+            derived: None,
         });
     }
     let derived = large(mpi, count, wire)?;
     Ok(Counted {
         count: 1,
         datatype: derived.datatype,
-        _derived: Some(derived),
+        derived: Some(derived),
     })
 }
 
@@ -80,21 +78,21 @@ fn large(mpi: &'static Mpi, count: i64, wire: WireType) -> Result<Derived> {
 }
 
 /// Counts and displacements of one block per rank, in units of one datatype.
-pub(crate) struct CountedBlocks<'a> {
-    pub counts: Cow<'a, [i64]>,
-    pub displs: Cow<'a, [i64]>,
+pub(crate) struct CountedBlocks {
+    pub counts: Vec<i64>,
+    pub displs: Vec<i64>,
     pub datatype: Datatype,
-    _derived: Option<Derived>,
+    pub derived: Option<Derived>,
 }
 
 /// Blocks of `counts[r]` elements at `displs[r]`.
-pub(crate) fn counted_blocks<'a>(
+pub(crate) fn counted_blocks(
     mpi: &'static Mpi,
     name: &str,
-    counts: &'a [i64],
+    counts: &[i64],
     displs: Vec<i64>,
     wire: WireType,
-) -> Result<CountedBlocks<'a>> {
+) -> Result<CountedBlocks> {
     let largest = counts.iter().chain(&displs).copied().max().unwrap_or(0);
     let limit = if mpi.has_large_counts() {
         i64::MAX
@@ -104,17 +102,12 @@ pub(crate) fn counted_blocks<'a>(
     let scale = |values: &[i64], by: i64| values.iter().map(|v| v * by).collect::<Vec<i64>>();
     if units(largest, wire)? <= limit {
         let by = wire.units as i64;
-        let counts = if by == 1 {
-            Cow::Borrowed(counts)
-        } else {
-            Cow::Owned(scale(counts, by))
-        };
-        let displs = Cow::Owned(if by == 1 { displs } else { scale(&displs, by) });
+        let (counts, displs) = (scale(counts, by), scale(&displs, by));
         return Ok(CountedBlocks {
             counts,
             displs,
             datatype: wire.datatype,
-            _derived: None,
+            derived: None,
         });
     }
     // A coarser unit that divides every count and displacement carries the same signature.
@@ -140,10 +133,10 @@ pub(crate) fn counted_blocks<'a>(
     .commit()?;
     let divide = |values: &[i64]| values.iter().map(|v| v / coarse).collect::<Vec<i64>>();
     Ok(CountedBlocks {
-        counts: Cow::Owned(divide(counts)),
-        displs: Cow::Owned(divide(&displs)),
+        counts: divide(counts),
+        displs: divide(&displs),
         datatype: derived.datatype,
-        _derived: Some(derived),
+        derived: Some(derived),
     })
 }
 

@@ -21,14 +21,14 @@ pub enum SendMode {
 }
 
 /// One side of a message, ready for MPI.
-struct Message<'a> {
-    side: Side<'a>,
+struct Message {
+    side: Side,
     wire: WireType,
     counted: Counted,
 }
 
-impl<'a> Message<'a> {
-    fn sending(comm: Comm, part: &'a Part, copy: bool) -> Result<Message<'a>> {
+impl Message {
+    fn sending(comm: Comm, part: &Part, copy: bool) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
         Ok(Message {
@@ -38,7 +38,7 @@ impl<'a> Message<'a> {
         })
     }
 
-    fn receiving(comm: Comm, part: &'a Part) -> Result<Message<'a>> {
+    fn receiving(comm: Comm, part: &Part) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
         Ok(Message {
@@ -169,7 +169,7 @@ pub fn sendrecv(
 }
 
 /// The caller's status, or our own where the number of elements is needed and the caller ignores it.
-fn filled(message: &Message<'_>, status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
+fn filled(message: &Message, status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
     if status == StatusPtr::ignore() && !message.side.is_direct() {
         own.as_ptr()
     } else {

@@ -4,18 +4,17 @@
 //! it. Every plan here is one MPI call of the same name, repeated over slices where the library's counts
 //! are too small for the tensor.
 
-use mpi_runtime::{Datatype, Mpi};
-
 use crate::agreed::Agreed;
-use crate::arg::{Arg, Part};
+use crate::arg::Arg;
 use crate::call::{Call, CallKind, Op};
 use crate::comm::{Comm, Role};
 use crate::error::{Error, Result, value_error};
 use crate::movement::{block_count, elements};
+use crate::native::{Extent, Native, Port};
 use crate::own_op;
-use crate::scratch::Scratch;
+use crate::plan::{Plan, Settle, Slicing};
 use crate::side::{Ranges, Side, may_alias, same_elements};
-use crate::wire::{Combine, Wire, wire};
+use crate::wire::{Combine, Element, Wire, wire};
 use crate::wiretype::{byte, wire_type};
 
 /// What this rank does in a reduction.
@@ -25,21 +24,8 @@ pub(crate) struct Significant {
     in_place: bool,
 }
 
-/// The MPI arguments that do not change from slice to slice.
-struct Flight {
-    mpi: &'static Mpi,
-    comm: mpi_runtime::Comm,
-    datatype: Datatype,
-    op: mpi_runtime::Op,
-    root: i32,
-    send: *const u8,
-    recv: *mut u8,
-    in_place: bool,
-    bytes: usize,
-}
-
-/// Runs a reduction.
-pub(crate) fn run(comm: Comm, call: &Call) -> Result<()> {
+/// Makes a reduction ready.
+pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
     let facts = comm.facts()?;
     let role = if call.kind == CallKind::Reduce {
         comm.role(call.root)?
@@ -48,67 +34,67 @@ pub(crate) fn run(comm: Comm, call: &Call) -> Result<()> {
     };
     let significant = significant(call, role, comm.is_inter()?);
     if !significant.sends && !significant.receives && !significant.in_place {
-        return idle(comm, call);
+        return Ok(idle(comm, call));
     }
     let asked = if call.kind == CallKind::ReduceScatter {
         Some(recvcounts(comm, call)?)
     } else {
         None
     };
-    let blocks = counts(call, &significant, facts.size as usize, asked)?;
+    let counts = counts(call, &significant, facts.size as usize, asked)?;
     let rank = comm.rank()? as usize;
-    check(call, &significant, &blocks, rank)?;
-    let plan = wire(&Agreed::of(call, blocks.largest(), facts))?;
+    check(call, &significant, &counts, rank)?;
+    let wire = wire(&Agreed::of(call, counts.largest(), facts))?;
 
-    let aliased = |send: &Part| {
-        call.recv
-            .view()
-            .is_some_and(|recv| significant.receives && may_alias(send.view(), recv))
-    };
-    let send = match (&call.send, significant.sends) {
-        (Arg::Part(part), true) => Some(Side::sending(
-            Ranges::part(part),
-            plan.element,
-            aliased(part),
-        )?),
-        (other, true) => Some(Side::sending(
-            Ranges::of(other, "sendbuf")?,
-            plan.element,
-            false,
-        )?),
-        (_, false) => None,
-    };
-    let recv = if significant.receives || significant.in_place {
-        Some(Side::receiving(
-            Ranges::of(&call.recv, "recvbuf")?,
-            plan.element,
-            significant.in_place,
-        )?)
+    let send = if significant.sends {
+        Some(sending(call, &significant, wire.element)?)
     } else {
         None
     };
-    let flight = flight(
-        comm,
-        call,
-        &plan,
-        send.as_ref(),
-        recv.as_ref(),
-        significant.in_place,
-    )?;
-    // SAFETY:
-    // - both sides hold what `check` found the counts to be, in the wire's form (side.rs); the receiving
-    //   one is writable, and apart from the sending one unless the call is in place.
-    unsafe { fly(&flight, call.kind, &plan, &blocks, rank)? };
-
-    let Some(recv) = recv else { return Ok(()) };
+    let recv = if significant.receives || significant.in_place {
+        let ranges = Ranges::of(&call.recv, "recvbuf")?;
+        Some(Side::receiving(ranges, wire.element, significant.in_place)?)
+    } else {
+        None
+    };
     // MPI leaves the result of rank 0 undefined (MPI 4.1 §6.11.2), so the tensor keeps what it has.
-    if call.kind == CallKind::Exscan && rank == 0 {
-        return Ok(());
-    }
-    recv.settle(
-        blocks.received(rank),
-        plan.mean.then_some(u64::from(facts.size)),
-    )
+    let received = if call.kind == CallKind::Exscan && rank == 0 {
+        0
+    } else {
+        counts.received(rank)
+    };
+    let bytes = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
+    let slicing = wire.slice.map(|slice| Slicing {
+        slice,
+        bytes,
+        by_root: counts.by_root(),
+        rank,
+    });
+    Ok(Plan {
+        native: native(
+            comm,
+            call,
+            &wire,
+            &counts,
+            (send.as_ref(), recv.as_ref(), significant.in_place),
+        )?,
+        settle: Settle {
+            limit: received,
+            mean: wire.mean.then_some(u64::from(facts.size)),
+        },
+        send,
+        recv,
+        slicing,
+        derived: [None, None],
+    })
+}
+
+/// The send side; copied where it shares memory with the receive side.
+fn sending(call: &Call, significant: &Significant, element: Element) -> Result<Side> {
+    let ranges = Ranges::of(&call.send, "sendbuf")?;
+    let aliased = |recv| significant.receives && may_alias(ranges.view(), recv);
+    let copy = call.recv.view().is_some_and(aliased);
+    Side::sending(ranges, element, copy)
 }
 
 pub(crate) fn significant(call: &Call, role: Role, inter: bool) -> Significant {
@@ -134,17 +120,35 @@ pub(crate) fn significant(call: &Call, role: Role, inter: bool) -> Significant {
 }
 
 /// In the root's group of an intercommunicator, but not the root: no buffer is significant.
-fn idle(comm: Comm, call: &Call) -> Result<()> {
+fn idle(comm: Comm, call: &Call) -> Plan {
     let mpi = comm.mpi();
     let op = match call.op {
         Some(Op::Native(op)) => op,
         _ => mpi.op(mpi_runtime::BuiltinOp::Sum),
     };
-    let none = std::ptr::null_mut();
-    let datatype = mpi.datatype(mpi_runtime::Basic::Int).unwrap_or(byte(mpi));
-    // SAFETY:
-    // - no element is described, so the null addresses are never used.
-    Ok(unsafe { mpi.reduce(none, none, 0, datatype, op, call.root, comm.raw()) }?)
+    let datatype = mpi
+        .datatype(mpi_runtime::Basic::Int)
+        .unwrap_or_else(|| byte(mpi));
+    let nothing = || Port {
+        ptr: std::ptr::null_mut(),
+        extent: Extent::One(0),
+        datatype,
+    };
+    Plan {
+        native: Native {
+            mpi,
+            kind: call.kind,
+            send: nothing(),
+            recv: nothing(),
+            op,
+            root: call.root,
+        },
+        send: None,
+        recv: None,
+        settle: Settle::ALL,
+        slicing: None,
+        derived: [None, None],
+    }
 }
 
 /// Element counts of a reduction.
@@ -172,6 +176,15 @@ impl Counts {
             Counts::Whole(n) => *n,
             Counts::Even(n, ranks) => n * ranks,
             Counts::Uneven(counts) => counts.iter().sum::<i64>() as usize,
+        }
+    }
+
+    /// Each rank's block, where ranks have blocks of their own.
+    fn by_root(&self) -> Option<Vec<usize>> {
+        match self {
+            Counts::Whole(_) => None,
+            Counts::Even(n, ranks) => Some(vec![*n; *ranks]),
+            Counts::Uneven(counts) => Some(counts.iter().map(|&n| n as usize).collect()),
         }
     }
 
@@ -281,190 +294,47 @@ fn check(call: &Call, significant: &Significant, counts: &Counts, rank: usize) -
     }
 }
 
-fn flight(
+/// The MPI arguments, given the sides and whether the call is in place.
+fn native(
     comm: Comm,
     call: &Call,
-    plan: &Wire,
-    send: Option<&Side<'_>>,
-    recv: Option<&Side<'_>>,
-    in_place: bool,
-) -> Result<Flight> {
+    wire: &Wire,
+    counts: &Counts,
+    (send, recv, in_place): (Option<&Side>, Option<&Side>, bool),
+) -> Result<Native> {
     let mpi = comm.mpi();
-    let dtype = plan.element.dtype();
+    let dtype = wire.element.dtype();
     let bytes = send.or(recv).map_or(1, Side::wire_bytes);
-    let op = match (plan.combine, call.op) {
+    let datatype = wire_type(mpi, dtype, bytes)?.datatype;
+    let op = match (wire.combine, call.op) {
         (Combine::Library(op), _) => mpi.op(own_op::library(op)),
         (Combine::Own(op), _) => own_op::handle(mpi, op, dtype)?,
         (Combine::Caller, Some(Op::Native(op))) => op,
         (Combine::Caller, _) => return Err(Error::Type("op: expected an MPI.Op".into())),
     };
-    let send_ptr = if in_place {
-        mpi.in_place()
-    } else {
-        send.map_or(std::ptr::null(), |side| side.ptr().cast_const())
+    let extent = match counts {
+        Counts::Whole(n) | Counts::Even(n, _) => Extent::One(*n as i64),
+        Counts::Uneven(counts) => Extent::Many(counts.clone(), Vec::new()),
     };
-    Ok(Flight {
+    let send_ptr = match in_place {
+        true => mpi.in_place().cast_mut(),
+        false => send.map_or(std::ptr::null_mut(), Side::ptr),
+    };
+    let recv_ptr = recv.map_or(std::ptr::null_mut(), Side::ptr);
+    Ok(Native {
         mpi,
-        comm: comm.raw(),
-        datatype: wire_type(mpi, dtype, bytes)?.datatype,
+        kind: call.kind,
+        send: Port {
+            ptr: send_ptr,
+            extent: Extent::One(0),
+            datatype,
+        },
+        recv: Port {
+            ptr: recv_ptr,
+            extent,
+            datatype,
+        },
         op,
         root: call.root,
-        send: send_ptr,
-        recv: recv.map_or(std::ptr::null_mut(), Side::ptr),
-        in_place,
-        bytes,
     })
-}
-
-impl Flight {
-    /// Send and receive address of the elements from `first` on.
-    fn at(&self, first: usize) -> (*const u8, *mut u8) {
-        let offset = first * self.bytes;
-        let send = if self.in_place || self.send.is_null() {
-            self.send
-        } else {
-            self.send.wrapping_add(offset)
-        };
-        let recv = if self.recv.is_null() {
-            self.recv
-        } else {
-            self.recv.wrapping_add(offset)
-        };
-        (send, recv)
-    }
-}
-
-/// # Safety
-/// - `flight`'s addresses hold as many elements of its datatype as `counts` says; the receive address is
-///   writable and, unless in place, apart from the send address.
-unsafe fn fly(
-    flight: &Flight,
-    kind: CallKind,
-    plan: &Wire,
-    counts: &Counts,
-    rank: usize,
-) -> Result<()> {
-    let Flight {
-        mpi,
-        comm,
-        datatype,
-        op,
-        root,
-        ..
-    } = *flight;
-    match (kind, plan.slice) {
-        (CallKind::ReduceScatterBlock, None) => {
-            let (send, recv) = flight.at(0);
-            // SAFETY:
-            // - the caller's promise.
-            unsafe {
-                mpi.reduce_scatter_block(
-                    send,
-                    recv,
-                    counts.received(rank) as i64,
-                    datatype,
-                    op,
-                    comm,
-                )
-            }?;
-        }
-        (CallKind::ReduceScatter, None) => {
-            let (send, recv) = flight.at(0);
-            let Counts::Uneven(recvcounts) = counts else {
-                return Ok(());
-            };
-            // SAFETY:
-            // - the caller's promise.
-            unsafe { mpi.reduce_scatter(send, recv, recvcounts, datatype, op, comm) }?;
-        }
-        (CallKind::ReduceScatterBlock | CallKind::ReduceScatter, Some(slice)) => {
-            // SAFETY:
-            // - the caller's promise.
-            unsafe { by_root(flight, counts, slice, rank) }?;
-        }
-        (_, slice) => {
-            let total = counts.contributed();
-            for (first, n) in slices(total, slice.unwrap_or(usize::MAX)) {
-                let ((send, recv), n) = (flight.at(first), n as i64);
-                // SAFETY:
-                // - the caller's promise, for the slice.
-                unsafe {
-                    match kind {
-                        CallKind::Reduce => mpi.reduce(send, recv, n, datatype, op, root, comm),
-                        CallKind::Scan => mpi.scan(send, recv, n, datatype, op, comm),
-                        CallKind::Exscan => mpi.exscan(send, recv, n, datatype, op, comm),
-                        _ => mpi.allreduce(send, recv, n, datatype, op, comm),
-                    }
-                }?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A reduce-scatter as one sliced `MPI_Reduce` per rank's block, since a slice of all blocks is not one
-/// piece of memory.
-///
-/// # Safety
-/// - as for [`fly`].
-unsafe fn by_root(flight: &Flight, counts: &Counts, slice: usize, rank: usize) -> Result<()> {
-    let Flight {
-        mpi,
-        comm,
-        datatype,
-        op,
-        bytes,
-        ..
-    } = *flight;
-    let input = if flight.in_place {
-        flight.recv.cast_const()
-    } else {
-        flight.send
-    };
-    // The result may overlap blocks that are still to be sent, so it lands apart first.
-    let own = counts.received(rank);
-    let result = Scratch::new(own * bytes)?;
-    let ranks = match counts {
-        Counts::Uneven(counts) => counts.len(),
-        Counts::Even(_, ranks) => *ranks,
-        Counts::Whole(_) => 0,
-    };
-    let mut start = 0usize;
-    for root in 0..ranks {
-        for (first, n) in slices(counts.received(root), slice) {
-            let send = input.wrapping_add((start + first) * bytes);
-            let recv = if root == rank {
-                result.ptr().wrapping_add(first * bytes)
-            } else {
-                std::ptr::null_mut()
-            };
-            // SAFETY:
-            // - `send` is within the contributed elements, `recv` within the scratch memory of the result.
-            unsafe { mpi.reduce(send, recv, n as i64, datatype, op, root as i32, comm) }?;
-        }
-        start += counts.received(root);
-    }
-    // SAFETY:
-    // - both hold `own` elements, and scratch memory is never the tensor's.
-    unsafe { std::ptr::copy_nonoverlapping(result.ptr(), flight.recv, own * bytes) };
-    Ok(())
-}
-
-/// Slices of at most `slice` elements; nothing still makes one (empty) call, as every rank must enter.
-fn slices(total: usize, slice: usize) -> impl Iterator<Item = (usize, usize)> {
-    let calls = total.div_ceil(slice).max(1);
-    (0..calls).map(move |i| (i * slice, slice.min(total - i * slice)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::slices;
-
-    #[test]
-    fn slices_cover_everything_once() {
-        assert_eq!(slices(0, 4).collect::<Vec<_>>(), [(0, 0)]);
-        assert_eq!(slices(8, 4).collect::<Vec<_>>(), [(0, 4), (4, 4)]);
-        assert_eq!(slices(9, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 1)]);
-        assert_eq!(slices(9, usize::MAX).collect::<Vec<_>>(), [(0, 9)]);
-    }
 }

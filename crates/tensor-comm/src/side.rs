@@ -30,8 +30,8 @@ struct Range {
 }
 
 /// One side of a call, ready for MPI.
-pub(crate) struct Side<'a> {
-    view: &'a View,
+pub(crate) struct Side {
+    view: View,
     host: Host,
     element: Element,
     wire_bytes: usize,
@@ -39,9 +39,9 @@ pub(crate) struct Side<'a> {
     scratch: Option<Scratch>,
 }
 
-impl<'a> Side<'a> {
+impl Side {
     /// Elements to be sent. `copy` forces a copy, for memory that is also received into.
-    pub fn sending(ranges: Ranges<'a>, element: Element, copy: bool) -> Result<Side<'a>> {
+    pub fn sending(ranges: Ranges<'_>, element: Element, copy: bool) -> Result<Side> {
         let mut side = Side::new(ranges, element)?;
         if copy || side.scratch_needed() {
             side.allocate()?;
@@ -51,7 +51,7 @@ impl<'a> Side<'a> {
     }
 
     /// Room to receive into; `keep` brings the present values along, for what MPI only updates.
-    pub fn receiving(ranges: Ranges<'a>, element: Element, keep: bool) -> Result<Side<'a>> {
+    pub fn receiving(ranges: Ranges<'_>, element: Element, keep: bool) -> Result<Side> {
         ranges.view.check_writable()?;
         let mut side = Side::new(ranges, element)?;
         if side.scratch_needed() {
@@ -63,7 +63,7 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    fn new(ranges: Ranges<'a>, element: Element) -> Result<Side<'a>> {
+    fn new(ranges: Ranges<'_>, element: Element) -> Result<Side> {
         let Ranges { view, ranges } = ranges;
         let wire_bytes = match element {
             Element::Memory(_) => view.itemsize(),
@@ -71,7 +71,7 @@ impl<'a> Side<'a> {
         };
         Ok(Side {
             host: Host::of(view)?,
-            view,
+            view: view.clone(),
             element,
             wire_bytes,
             ranges,
@@ -99,6 +99,11 @@ impl<'a> Side<'a> {
             value_error!("the blocks together exceed the address space")
         })?)?);
         Ok(())
+    }
+
+    /// The tensor.
+    pub fn view(&self) -> &View {
+        &self.view
     }
 
     /// Address of element 0 of the travelling form.
@@ -230,12 +235,14 @@ impl<'a> Side<'a> {
     fn commit(&self, range: Range) -> Result<()> {
         let item = self.view.itemsize();
         if self.view.layout().is_c_contiguous() {
-            return self
-                .host
-                .commit(self.view, (range.start * item) as isize, range.count * item);
+            return self.host.commit(
+                &self.view,
+                (range.start * item) as isize,
+                range.count * item,
+            );
         }
         let (low, high) = self.view.layout().span();
-        self.host.commit(self.view, low, (high - low) as usize)
+        self.host.commit(&self.view, low, (high - low) as usize)
     }
 }
 

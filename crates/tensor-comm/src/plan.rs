@@ -1,0 +1,204 @@
+//! A call made ready: the MPI call, the sides that it works on, and what is left to do afterwards.
+
+use mpi_runtime::{CountArrays, Request};
+
+use crate::call::CallKind;
+use crate::comm::Comm;
+use crate::counted::Derived;
+use crate::error::{Result, value_error};
+use crate::native::{Extent, Native, Port};
+use crate::scratch::Scratch;
+use crate::side::Side;
+
+/// What is left to do with what was received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settle {
+    /// At most this many elements of each range were received; 0 leaves the tensor as it was.
+    pub limit: usize,
+    /// Divide by this, for the mean.
+    pub mean: Option<u64>,
+}
+
+impl Settle {
+    /// Everything was received.
+    pub const ALL: Settle = Settle {
+        limit: usize::MAX,
+        mean: None,
+    };
+}
+
+/// Repetition of a reduction over slices, where the library's counts are `int`.
+#[derive(Debug, Clone)]
+pub(crate) struct Slicing {
+    /// Elements of one call at most.
+    pub slice: usize,
+    /// Bytes of an element on the wire.
+    pub bytes: usize,
+    /// Elements of each rank's block, where each block is a reduction of its own.
+    pub by_root: Option<Vec<usize>>,
+    /// This rank.
+    pub rank: usize,
+}
+
+/// A collective call, ready.
+pub(crate) struct Plan {
+    pub native: Native,
+    pub send: Option<Side>,
+    pub recv: Option<Side>,
+    pub settle: Settle,
+    pub slicing: Option<Slicing>,
+    /// Datatypes made for this call.
+    pub derived: [Option<Derived>; 2],
+}
+
+impl Plan {
+    /// Calls MPI on `comm` and settles.
+    pub fn run(&self, comm: Comm) -> Result<()> {
+        match &self.slicing {
+            // SAFETY:
+            // - the sides hold what the counts say in the travelling form, the receiving one is writable
+            //   (side.rs) and apart, and both live as long as the plan.
+            None => unsafe { self.native.block(comm.raw()) }?,
+            Some(slicing) => self.sliced(comm, slicing)?,
+        }
+        self.settle()
+    }
+
+    /// Starts the MPI call on `comm`; [`Plan::settle`] follows when the request has completed, and the
+    /// plan must live until then.
+    ///
+    /// # Safety
+    /// - The plan stays where it is, and the tensors' memory is held, until the request completes.
+    pub unsafe fn start(&self, comm: Comm) -> Result<(Request, Option<CountArrays>)> {
+        if self.slicing.is_some() {
+            return Err(value_error!(
+                "{}: more than 2^31 elements need several calls with this MPI library; use the blocking form",
+                self.native.kind.name()
+            ));
+        }
+        // SAFETY:
+        // - as in `run`, and the caller keeps the plan until the request completes.
+        unsafe { self.native.start(comm.raw()) }
+    }
+
+    /// Brings home what was received.
+    pub fn settle(&self) -> Result<()> {
+        match &self.recv {
+            Some(side) if self.settle.limit > 0 => side.settle(self.settle.limit, self.settle.mean),
+            _ => Ok(()),
+        }
+    }
+
+    fn sliced(&self, comm: Comm, slicing: &Slicing) -> Result<()> {
+        match &slicing.by_root {
+            None => {
+                let Extent::One(total) = self.native.recv.extent else {
+                    return Ok(());
+                };
+                for (first, n) in slices(total as usize, slicing.slice) {
+                    let (send, recv) = self.at(first * slicing.bytes);
+                    // SAFETY:
+                    // - as in `run`, for the slice.
+                    unsafe {
+                        self.piece(self.native.kind, self.native.root, send, recv, n)
+                            .block(comm.raw())
+                    }?;
+                }
+                Ok(())
+            }
+            Some(counts) => self.by_root(comm, slicing, counts),
+        }
+    }
+
+    /// A reduce-scatter as one sliced `MPI_Reduce` per rank's block, since a slice of all blocks is not
+    /// one piece of memory.
+    fn by_root(&self, comm: Comm, slicing: &Slicing, counts: &[usize]) -> Result<()> {
+        let (bytes, rank) = (slicing.bytes, slicing.rank);
+        let in_place = self.send.is_none();
+        let input = if in_place {
+            self.native.recv.ptr
+        } else {
+            self.native.send.ptr
+        };
+        // The result may overlap blocks that are still to be sent, so it lands apart first.
+        let own = counts.get(rank).copied().unwrap_or(0) * bytes;
+        let result = Scratch::new(own)?;
+        let mut start = 0usize;
+        for (root, &count) in counts.iter().enumerate() {
+            for (first, n) in slices(count, slicing.slice) {
+                let send = input.wrapping_add((start + first) * bytes);
+                let recv = if root == rank {
+                    result.ptr().wrapping_add(first * bytes)
+                } else {
+                    std::ptr::null_mut()
+                };
+                // SAFETY:
+                // - `send` is within the contributed elements, `recv` within the result's scratch memory.
+                unsafe {
+                    self.piece(CallKind::Reduce, root as i32, send, recv, n)
+                        .block(comm.raw())
+                }?;
+            }
+            start += count;
+        }
+        // SAFETY:
+        // - both hold this rank's result, and scratch memory is never the tensor's.
+        unsafe { std::ptr::copy_nonoverlapping(result.ptr(), self.native.recv.ptr, own) };
+        Ok(())
+    }
+
+    /// Send and receive address `offset` bytes further on.
+    fn at(&self, offset: usize) -> (*mut u8, *mut u8) {
+        let moved = |ptr: *mut u8, side: &Option<Side>| {
+            if side.is_some() {
+                ptr.wrapping_add(offset)
+            } else {
+                ptr
+            }
+        };
+        (
+            moved(self.native.send.ptr, &self.send),
+            moved(self.native.recv.ptr, &self.recv),
+        )
+    }
+
+    fn piece(&self, kind: CallKind, root: i32, send: *mut u8, recv: *mut u8, n: usize) -> Native {
+        let port = |ptr, datatype| Port {
+            ptr,
+            extent: Extent::One(n as i64),
+            datatype,
+        };
+        let Native { mpi, op, .. } = self.native;
+        let (send, recv) = (
+            port(send, self.native.send.datatype),
+            port(recv, self.native.recv.datatype),
+        );
+        Native {
+            mpi,
+            kind,
+            send,
+            recv,
+            op,
+            root,
+        }
+    }
+}
+
+/// Slices of at most `slice` elements; nothing still makes one (empty) call, as every rank must enter.
+fn slices(total: usize, slice: usize) -> impl Iterator<Item = (usize, usize)> {
+    let calls = total.div_ceil(slice).max(1);
+    (0..calls).map(move |i| (i * slice, slice.min(total - i * slice)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slices;
+
+    #[test]
+    fn slices_cover_everything_once() {
+        assert_eq!(slices(0, 4).collect::<Vec<_>>(), [(0, 0)]);
+        assert_eq!(slices(8, 4).collect::<Vec<_>>(), [(0, 4), (4, 4)]);
+        assert_eq!(slices(9, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 1)]);
+        assert_eq!(slices(9, usize::MAX).collect::<Vec<_>>(), [(0, 9)]);
+    }
+}
