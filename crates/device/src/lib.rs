@@ -12,14 +12,32 @@
 //!   and has finished when it returns. No stream of the user's and no legacy stream is ever waited for.
 //! - Contexts are the primary ones, which every framework uses. What was current before is current again
 //!   afterwards ([`Current`]), also after an error.
-//! - [`wait`], [`read`] and [`write`] take any [`dlpack_core::Device`], by a table of kinds, so that callers
+//! - [`wait`], [`read`] and [`write()`] take any [`dlpack_core::Device`], by a table of kinds, so that callers
 //!   have no case per kind.
+//!
+//! ```
+//! use dlpack_core::Device;
+//!
+//! let (from, mut to) = ([1u8, 2, 3], [0u8; 3]);
+//! // SAFETY:
+//! // - Both are three bytes of host memory, and apart.
+//! unsafe { device::read(Device::CPU, to.as_mut_ptr(), from.as_ptr(), 3) }?;
+//! assert_eq!(to, from);
+//!
+//! match device::cuda() {
+//!     Ok(cuda) => println!("{} devices", cuda.device_count()),
+//!     Err(why) => println!("{why}"),
+//! }
+//! # Ok::<(), device::DeviceError>(())
+//! ```
 //!
 //! # Tried and not tried
 //! The tests run without a driver, and with a simulated one in its place that runs queued work as late as CUDA
 //! allows. **Nothing here has run on hardware yet.** To be confirmed there first: that a context made current by the
 //! driver API is the current device of the runtime API, that pinned memory may be freed under any device's
-//! context, and what `cuStreamIsCapturing` answers for the legacy stream.
+//! context, and what `cuStreamIsCapturing` answers for the legacy stream. ROCm and oneAPI memory is refused in words.
+//!
+//! The feature `cuda` (on by default) only decides whether a driver is looked for; the API is the same without it.
 
 mod cuda;
 mod current;
