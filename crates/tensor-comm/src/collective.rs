@@ -2,19 +2,55 @@
 
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ground::gate::Gate;
 use crate::plan::Plan;
 use crate::{movement, reduction};
 
 /// Runs a collective and returns when this rank's part of it is done. Needs no interpreter.
 ///
 /// # Errors
-/// Everything that can be found on this rank is found before MPI is entered; the other ranks are then
-/// still waiting for this one. What MPI reports comes as [`crate::Error::Mpi`].
+/// Everything that can be found on this rank is found before MPI is entered. Where the call is checked
+/// ([`crate::Check`]) a refusal travels in the check, so that every rank raises; elsewhere the other ranks
+/// are then still waiting for this one. What MPI reports comes as [`Error::Mpi`].
 pub fn run(comm: &Comm, call: &Call) -> Result<()> {
-    match call.kind {
-        CallKind::Barrier => Ok(comm.mpi().barrier(comm.raw())?),
-        _ => plan(*comm, call)?.run(*comm),
+    if call.kind == CallKind::Barrier {
+        Gate::open(*comm, call.kind)?.pass(Some(call))?;
+        return Ok(comm.mpi().barrier(comm.raw())?);
+    }
+    let gate = Gate::open(*comm, call.kind)?;
+    // Asking the ranks for their counts is a collective itself, so the check comes before it.
+    let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
+    if asks {
+        gate.pass(Some(call))?;
+    }
+    match plan(*comm, call) {
+        Ok(plan) => {
+            if !asks {
+                gate.pass(Some(call))?;
+            }
+            plan.run(*comm)
+        }
+        Err(why) if asks => Err(why),
+        Err(why) => Err(gate.refuse(why)),
+    }
+}
+
+/// Numbers and checks a collective that goes to MPI as the caller described it (a derived datatype), so
+/// that this rank stays in step with those whose call comes through [`run`].
+///
+/// # Errors
+/// As for [`run`].
+pub fn announce(comm: &Comm, kind: CallKind) -> Result<()> {
+    Gate::open(*comm, kind)?.pass(None)
+}
+
+/// Numbers a collective that this rank refuses before it could become a [`Call`], and tells the other
+/// ranks where the call is checked. Gives the error to raise.
+pub fn refuse(comm: &Comm, kind: CallKind, why: Error) -> Error {
+    match Gate::open(*comm, kind) {
+        Ok(gate) => gate.refuse(why),
+        Err(_) => why,
     }
 }
 

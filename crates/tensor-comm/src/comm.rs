@@ -4,6 +4,8 @@ use mpi_runtime::Mpi;
 
 use crate::agreed::CommFacts;
 use crate::error::{Result, value_error};
+use crate::ground::process;
+use crate::ground::settings::Settings;
 
 /// A communicator and the library that it belongs to. Borrowed: dropping it frees nothing.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +28,8 @@ pub(crate) enum Role {
 
 impl Comm {
     /// # Errors
-    /// [`crate::Error::Value`] for `MPI_COMM_NULL`.
+    /// [`crate::Error::Value`] for `MPI_COMM_NULL`; [`crate::Error::State`] in a forked child and after
+    /// `MPI_Finalize`.
     #[inline]
     pub fn new(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Result<Comm> {
         if raw == mpi.comm_null() {
@@ -34,6 +37,8 @@ impl Comm {
                 "the communicator is COMM_NULL: it was freed, or this rank is not a member"
             ));
         }
+        process::alive()?;
+        process::watch(mpi);
         Ok(Comm {
             mpi,
             raw,
@@ -49,6 +54,11 @@ impl Comm {
             one_call: true,
             ..self
         }
+    }
+
+    /// Whether exactly one plain MPI call per collective was asked for.
+    pub(crate) fn is_plain(self) -> bool {
+        self.one_call
     }
 
     /// The library.
@@ -112,7 +122,7 @@ impl Comm {
         Ok(CommFacts {
             size: self.mpi.comm_size(self.raw)? as u32,
             large_counts: self.mpi.has_large_counts(),
-            one_call: inter || self.one_call,
+            one_call: inter || self.one_call || Settings::get()?.plain,
         })
     }
 }

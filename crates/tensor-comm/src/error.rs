@@ -21,6 +21,14 @@ pub enum Error {
     /// A count, displacement, dtype or operation that does not fit.
     #[error("{0}")]
     Value(String),
+    /// The ranks of a communicator called different things; every rank gets this error. The text says
+    /// what each one called.
+    #[error("{0}")]
+    Mismatch(String),
+    /// This process may not communicate now: it was forked, or MPI is finalized, or its thread level is
+    /// too low.
+    #[error("{0}")]
+    State(String),
     /// MPI itself reported an error.
     #[error(transparent)]
     Mpi(#[from] mpi_runtime::Error),

@@ -1,0 +1,15 @@
+//! What operations of dlmpi on a communicator stand on: its state, the private duplicate, the check.
+//!
+//! ```text
+//! call --(gate)--> [check: fingerprints over the private duplicate] --> the operation
+//! ```
+//!
+//! Nothing here knows tensors; a call arrives as a [`Fingerprint`](fingerprint::Fingerprint).
+
+pub(crate) mod exchange;
+pub(crate) mod fingerprint;
+pub(crate) mod gate;
+pub(crate) mod private;
+pub(crate) mod process;
+pub(crate) mod settings;
+pub(crate) mod state;

@@ -1,0 +1,247 @@
+//! Comparing fingerprints: a state machine over `Isend`, `Irecv` and `Test` on the private duplicate.
+//!
+//! First a dissemination of field-wise maxima of `x` and of `!x`: all agree exactly if the one is the
+//! complement of the other. Every rank sees the same result, so on a disagreement every rank goes on to
+//! pass the words around a ring, and every rank raises with what each one called.
+
+use std::sync::Arc;
+
+use mpi_runtime::{Basic, Request, StatusPtr};
+
+use super::fingerprint::{FIELDS, Fingerprint, WORDS};
+use super::state::State;
+use crate::error::{Error, Result};
+use crate::wiretype::byte;
+
+/// Maxima of all fields and of their complements, and whether some rank refuses.
+const LANES: usize = 2 * FIELDS + 1;
+
+/// One comparison.
+pub(crate) struct Exchange {
+    state: Arc<State>,
+    sequence: u64,
+    words: Vec<u8>,
+    maxima: Box<[u64; LANES]>,
+    outgoing: Box<[u64; LANES]>,
+    incoming: Box<[u64; LANES]>,
+    /// Everybody's words, `WORDS` bytes each; empty until a disagreement is found.
+    ring: Vec<u8>,
+    step: usize,
+    requests: [Request; 2],
+    flying: bool,
+}
+
+impl Exchange {
+    /// `refused` is whether this rank will not make the call.
+    pub fn new(
+        state: Arc<State>,
+        sequence: u64,
+        fingerprint: &Fingerprint,
+        refused: bool,
+    ) -> Exchange {
+        let mut lanes = [0; LANES];
+        for (i, field) in fingerprint.fields.iter().enumerate() {
+            if let Some(x) = field {
+                lanes[2 * i] = *x;
+                lanes[2 * i + 1] = !*x;
+            }
+        }
+        lanes[LANES - 1] = u64::from(refused);
+        let null = state.comm().mpi().request_null();
+        Exchange {
+            sequence,
+            words: padded(&fingerprint.words),
+            maxima: Box::new(lanes),
+            outgoing: Box::new([0; LANES]),
+            incoming: Box::new([0; LANES]),
+            ring: Vec::new(),
+            step: 0,
+            requests: [null; 2],
+            flying: false,
+            state,
+        }
+    }
+
+    /// Goes on as far as it can; `Some` when every rank's fingerprint was seen. `block` waits.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank alike, or MPI's own errors.
+    pub fn poll(&mut self, private: mpi_runtime::Comm, block: bool) -> Result<Option<()>> {
+        loop {
+            if self.flying && !self.landed(block)? {
+                return Ok(None);
+            }
+            if self.ring.is_empty() {
+                let distance = 1usize << self.step;
+                if distance < self.state.size() {
+                    self.launch_maxima(private, distance)?;
+                    continue;
+                }
+                if self.agreed() {
+                    return Ok(Some(()));
+                }
+                self.ring = vec![0; WORDS * self.state.size()];
+                self.ring[WORDS * self.state.rank()..][..WORDS].copy_from_slice(&self.words);
+                self.step = 0;
+            }
+            if self.step + 1 == self.state.size() {
+                return Err(Error::Mismatch(self.report()));
+            }
+            self.launch_ring(private)?;
+        }
+    }
+
+    /// Every field is the same wherever it is known, and nobody refuses.
+    fn agreed(&self) -> bool {
+        let fields = self.maxima[..2 * FIELDS].as_chunks::<2>().0;
+        // A field that nobody knows is zero twice.
+        fields.iter().all(|&[x, y]| x == !y || (x, y) == (0, 0)) && self.maxima[LANES - 1] == 0
+    }
+
+    fn launch_maxima(&mut self, private: mpi_runtime::Comm, distance: usize) -> Result<()> {
+        let (rank, size) = (self.state.rank(), self.state.size());
+        *self.outgoing = *self.maxima;
+        let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+        let (out, into) = (
+            self.outgoing.as_ptr().cast(),
+            self.incoming.as_mut_ptr().cast(),
+        );
+        self.launch(
+            private,
+            (out, to),
+            (into, from),
+            LANES as i64,
+            Basic::Uint64,
+            0,
+        )
+    }
+
+    fn launch_ring(&mut self, private: mpi_runtime::Comm) -> Result<()> {
+        let (rank, size) = (self.state.rank(), self.state.size());
+        let (give, take) = (
+            (rank + size - self.step) % size,
+            (rank + 2 * size - self.step - 1) % size,
+        );
+        let base = self.ring.as_mut_ptr();
+        let (out, into) = (
+            base.wrapping_add(WORDS * give),
+            base.wrapping_add(WORDS * take),
+        );
+        let (to, from) = ((rank + 1) % size, (rank + size - 1) % size);
+        self.launch(
+            private,
+            (out.cast_const(), to),
+            (into, from),
+            WORDS as i64,
+            Basic::Byte,
+            1,
+        )
+    }
+
+    fn launch(
+        &mut self,
+        private: mpi_runtime::Comm,
+        (out, to): (*const u8, usize),
+        (into, from): (*mut u8, usize),
+        count: i64,
+        basic: Basic,
+        phase: u64,
+    ) -> Result<()> {
+        let mpi = self.state.comm().mpi();
+        let datatype = mpi.datatype(basic).unwrap_or_else(|| byte(mpi));
+        let tag = self.state.tag(self.sequence, phase);
+        // SAFETY:
+        // - both places hold `count` elements, lie apart, and stay where they are until `landed`: they are
+        //   heap memory of `self`, which is not dropped before (`Drop`).
+        unsafe {
+            self.requests[0] = mpi.irecv(into, count, datatype, from as i32, tag, private)?;
+            self.flying = true;
+            self.requests[1] = mpi.isend(out, count, datatype, to as i32, tag, private)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the messages of this step have come and gone.
+    fn landed(&mut self, block: bool) -> Result<bool> {
+        let mpi = self.state.comm().mpi();
+        // SAFETY:
+        // - the requests are ours, and completed nowhere else.
+        let done = unsafe {
+            match block {
+                true => mpi
+                    .waitall(&mut self.requests, StatusPtr::ignore())
+                    .map(|()| true),
+                false => mpi.testall(&mut self.requests, StatusPtr::ignore()),
+            }
+        }?;
+        if done {
+            self.flying = false;
+            self.step += 1;
+            if self.ring.is_empty() {
+                self.maxima
+                    .iter_mut()
+                    .zip(self.incoming.iter())
+                    .for_each(|(max, came)| *max = (*max).max(*came));
+            }
+        }
+        Ok(done)
+    }
+
+    /// What each rank called, ranks that called the same together.
+    fn report(&self) -> String {
+        let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+        for (rank, words) in self.ring.chunks(WORDS).enumerate() {
+            let words = String::from_utf8_lossy(words)
+                .trim_end_matches('\0')
+                .to_owned();
+            match groups.iter_mut().find(|(seen, _)| *seen == words) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => groups.push((words, vec![rank])),
+            }
+        }
+        let lines: Vec<String> = groups
+            .iter()
+            .map(|(words, ranks)| format!("  {}: {words}", name(ranks)))
+            .collect();
+        format!(
+            "the ranks of this communicator disagree in collective number {}:\n{}",
+            self.sequence,
+            lines.join("\n")
+        )
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if self.flying {
+            // MPI still knows these addresses, and a request cannot give its memory back: leave it.
+            std::mem::forget(std::mem::replace(&mut self.outgoing, Box::new([0; LANES])));
+            std::mem::forget(std::mem::replace(&mut self.incoming, Box::new([0; LANES])));
+            std::mem::forget(std::mem::take(&mut self.ring));
+        }
+    }
+}
+
+fn name(ranks: &[usize]) -> String {
+    let list: Vec<String> = ranks.iter().take(16).map(usize::to_string).collect();
+    let more = if ranks.len() > 16 {
+        format!(" and {} more", ranks.len() - 16)
+    } else {
+        String::new()
+    };
+    format!(
+        "rank{} {}{more}",
+        if ranks.len() == 1 { "" } else { "s" },
+        list.join(", ")
+    )
+}
+
+fn padded(words: &str) -> Vec<u8> {
+    let mut end = words.len().min(WORDS);
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut bytes = words.as_bytes()[..end].to_vec();
+    bytes.resize(WORDS, 0);
+    bytes
+}

@@ -1,0 +1,159 @@
+//! What of a call must be equal on all ranks, as numbers to compare and words to show.
+
+use dlpack_core::{DType, TypeCode};
+
+use crate::arg::Arg;
+use crate::call::{Call, CallKind, Op};
+use crate::comm::{Comm, Role};
+use crate::error::Error;
+use crate::movement::{block_count, elements};
+
+/// Fields of a fingerprint.
+pub(crate) const FIELDS: usize = 7;
+/// Bytes of the words that are shown on a disagreement.
+pub(crate) const WORDS: usize = 256;
+
+/// One call's fingerprint. A field that this rank cannot know is `None` and agrees with everything.
+#[derive(Debug, Clone)]
+pub(crate) struct Fingerprint {
+    pub fields: [Option<u64>; FIELDS],
+    /// What this rank called, or why it refused.
+    pub words: String,
+}
+
+impl Fingerprint {
+    /// Of a call that this rank is ready to make.
+    pub fn of(comm: Comm, call: &Call, sequence: u64, settings: u64) -> Fingerprint {
+        let view = call.send.view().or(call.recv.view());
+        let dtype = view.map(|view| view.dtype());
+        let amount = amount(comm, call);
+        let fields = [
+            Some(sequence),
+            Some(settings),
+            Some(call.kind as u64),
+            dtype
+                .filter(|dtype| call.kind.is_reduction() || !is_bytes(*dtype))
+                .map(dtype_word),
+            amount,
+            call.op.map(op_word),
+            has_root(call.kind).then_some(call.root as u32 as u64),
+        ];
+        Fingerprint {
+            fields,
+            words: words(call, dtype, amount),
+        }
+    }
+
+    /// Of a call that goes to MPI as the caller described it, by a derived datatype.
+    pub fn of_raw(kind: CallKind, sequence: u64, settings: u64) -> Fingerprint {
+        let mut fields = [None; FIELDS];
+        fields[..3].copy_from_slice(&[Some(sequence), Some(settings), Some(kind as u64)]);
+        Fingerprint {
+            fields,
+            words: format!("{} by a datatype of the caller's", kind.name()),
+        }
+    }
+
+    /// Of a call that this rank refuses.
+    pub fn refused(kind: CallKind, sequence: u64, settings: u64, why: &Error) -> Fingerprint {
+        Fingerprint {
+            words: format!("{} refused: {why}", kind.name()),
+            ..Fingerprint::of_raw(kind, sequence, settings)
+        }
+    }
+}
+
+fn has_root(kind: CallKind) -> bool {
+    use CallKind::*;
+    matches!(kind, Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce)
+}
+
+/// What MPI makes equal on all ranks, in bytes of one block; of recvcounts that all ranks give, a digest.
+fn amount(comm: Comm, call: &Call) -> Option<u64> {
+    use CallKind::*;
+    let ranks = comm.size().ok()?;
+    let bytes = |arg: &Arg, count: usize| Some((count * arg.view()?.itemsize()) as u64);
+    let whole = |arg: &Arg| bytes(arg, elements(arg));
+    let block = |arg: &Arg| bytes(arg, block_count(arg, "", ranks).ok()?);
+    let root = has_root(call.kind) && comm.role(call.root).ok()? == Role::Root;
+    match call.kind {
+        Bcast | Allreduce | Scan | Exscan => whole(&call.recv).or_else(|| whole(&call.send)),
+        Reduce => whole(&call.send).or_else(|| whole(&call.recv)),
+        Gather if root => block(&call.recv),
+        Gather => whole(&call.send),
+        Scatter if root => block(&call.send),
+        Scatter => whole(&call.recv),
+        Allgather | Alltoall => block(&call.recv),
+        ReduceScatterBlock => match call.send {
+            Arg::InPlace => block(&call.recv),
+            _ => whole(&call.recv),
+        },
+        Allgatherv => match &call.recv {
+            Arg::Blocks(blocks) => Some(digest(blocks.counts(), blocks.view().itemsize())),
+            _ => None,
+        },
+        ReduceScatter => call.recvcounts.as_deref().map(|counts| digest(counts, 1)),
+        Barrier | Gatherv | Scatterv | Alltoallv => None,
+    }
+}
+
+/// FNV-1a over the counts in bytes: equal lists give equal words.
+fn digest(counts: &[i64], itemsize: usize) -> u64 {
+    counts
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, &count| {
+            let bytes = (count as u64).wrapping_mul(itemsize as u64);
+            bytes.to_le_bytes().iter().fold(hash, |hash, &byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        })
+}
+
+fn is_bytes(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::I8) || dtype.code == TypeCode::RAW
+}
+
+fn dtype_word(dtype: DType) -> u64 {
+    u64::from(dtype.code.0) | (u64::from(dtype.bits) << 8) | (u64::from(dtype.lanes) << 16)
+}
+
+fn op_word(op: Op) -> u64 {
+    match op {
+        Op::Builtin(op) => op as u64,
+        Op::Avg => 1 << 8,
+        Op::Native(_) => 1 << 9,
+    }
+}
+
+fn words(call: &Call, dtype: Option<DType>, amount: Option<u64>) -> String {
+    let mut words = call.kind.name().to_owned();
+    let arg = if matches!(call.send, Arg::Absent | Arg::InPlace) {
+        &call.recv
+    } else {
+        &call.send
+    };
+    if let Some(dtype) = dtype {
+        words += &format!(" of {} {dtype}", elements(arg));
+    }
+    match call.op {
+        Some(Op::Builtin(op)) => {
+            words += &format!(", op {op:?}")
+                .to_uppercase()
+                .replace(", OP ", ", op ")
+        }
+        Some(Op::Avg) => words += ", op AVG",
+        Some(Op::Native(_)) => words += ", op of the caller's",
+        None => {}
+    }
+    if has_root(call.kind) {
+        words += &format!(", root {}", call.root);
+    }
+    if let (
+        Some(amount),
+        CallKind::Gather | CallKind::Scatter | CallKind::Allgather | CallKind::Alltoall,
+    ) = (amount, call.kind)
+    {
+        words += &format!(", {amount} bytes a block");
+    }
+    words
+}

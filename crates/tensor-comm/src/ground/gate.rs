@@ -1,0 +1,128 @@
+//! The gate before a collective: numbers the call and, when its number is due, compares fingerprints.
+
+use std::sync::Arc;
+
+use super::exchange::Exchange;
+use super::fingerprint::Fingerprint;
+use super::settings::Settings;
+use super::state::State;
+use crate::call::{Call, CallKind};
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+
+/// The gate of one call.
+pub(crate) struct Gate {
+    comm: Comm,
+    kind: CallKind,
+    /// `None` where nothing is numbered or compared.
+    numbered: Option<Numbered>,
+}
+
+struct Numbered {
+    state: Arc<State>,
+    settings: Settings,
+    sequence: u64,
+}
+
+impl Gate {
+    /// Numbers the call. On a communicator of one rank, and where exactly one plain MPI call is promised,
+    /// there is nothing to compare.
+    #[inline]
+    pub fn open(comm: Comm, kind: CallKind) -> Result<Gate> {
+        let settings = Settings::get()?;
+        if comm.is_plain() || settings.plain || comm.size()? == 1 || comm.is_inter()? {
+            return Ok(Gate {
+                comm,
+                kind,
+                numbered: None,
+            });
+        }
+        let state = State::of(comm)?;
+        let sequence = state.next();
+        Ok(Gate {
+            comm,
+            kind,
+            numbered: Some(Numbered {
+                state,
+                settings,
+                sequence,
+            }),
+        })
+    }
+
+    /// The communicator's state, where the call is numbered.
+    pub fn state(&self) -> Option<&Arc<State>> {
+        self.numbered.as_ref().map(|numbered| &numbered.state)
+    }
+
+    /// The comparison that is due before this call, if one is.
+    pub fn exchange(&self, call: Option<&Call>) -> Option<Exchange> {
+        let due = self.due()?;
+        let (sequence, word) = (due.sequence, due.settings.word());
+        let mut fingerprint = match call {
+            Some(call) => Fingerprint::of(self.comm, call, sequence, word),
+            None => Fingerprint::of_raw(self.kind, sequence, word),
+        };
+        due.add_settings(&mut fingerprint);
+        Some(Exchange::new(
+            Arc::clone(&due.state),
+            sequence,
+            &fingerprint,
+            false,
+        ))
+    }
+
+    /// Compares now, where due.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank alike.
+    #[inline]
+    pub fn pass(&self, call: Option<&Call>) -> Result<()> {
+        match self.exchange(call) {
+            None => Ok(()),
+            Some(exchange) => self.finish(exchange),
+        }
+    }
+
+    /// Tells the other ranks, where the call is due, that this one refuses it; the error that this rank
+    /// then raises.
+    pub fn refuse(&self, why: Error) -> Error {
+        let Some(due) = self.due() else { return why };
+        let mut fingerprint =
+            Fingerprint::refused(self.kind, due.sequence, due.settings.word(), &why);
+        due.add_settings(&mut fingerprint);
+        let exchange = Exchange::new(Arc::clone(&due.state), due.sequence, &fingerprint, true);
+        // The cause on this rank is more use to its caller than what the others see.
+        match self.finish(exchange) {
+            Ok(()) | Err(Error::Mismatch(_)) => why,
+            Err(error) => error,
+        }
+    }
+
+    fn due(&self) -> Option<&Numbered> {
+        self.numbered
+            .as_ref()
+            .filter(|numbered| numbered.settings.check.due(numbered.sequence))
+    }
+
+    fn finish(&self, mut exchange: Exchange) -> Result<()> {
+        let Some(Numbered { state, .. }) = &self.numbered else {
+            return Ok(());
+        };
+        if let Some(private) = state.private(true)? {
+            exchange
+                .poll(private, true)
+                .map_err(|error| state.report(error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Numbered {
+    /// The first call of a communicator shows the settings too, which it compares.
+    fn add_settings(&self, fingerprint: &mut Fingerprint) {
+        if self.sequence == 1 {
+            fingerprint.words += &format!("; {}", self.settings.describe());
+        }
+    }
+}

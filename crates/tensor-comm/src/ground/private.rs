@@ -1,0 +1,72 @@
+//! The private duplicate of a communicator: made lazily, by `MPI_Comm_idup`, at the first own collective.
+//!
+//! A blocking duplicate inside a non-blocking collective deadlocks lawful programs. One extra context per
+//! communicator is all that dlmpi takes; MPICH has about two thousand.
+
+use mpi_runtime::{Mpi, PendingComm, Request, StatusPtr};
+
+use crate::error::Result;
+
+/// The stages of a private duplicate.
+#[derive(Debug)]
+pub(crate) enum Private {
+    /// Not asked for yet.
+    Absent,
+    /// `MPI_Comm_idup` is under way.
+    Pending(PendingComm, Request),
+    /// There.
+    Ready(mpi_runtime::Comm),
+}
+
+impl Private {
+    /// Starts the duplicate unless that was done; every rank does so at the same call of the communicator.
+    pub fn begin(&mut self, mpi: &Mpi, user: mpi_runtime::Comm) -> Result<()> {
+        if matches!(self, Private::Absent) {
+            let (pending, request) = mpi.comm_idup(user)?;
+            *self = Private::Pending(pending, request);
+        }
+        Ok(())
+    }
+
+    /// The duplicate, if it is there by now; `block` waits for it.
+    pub fn poll(&mut self, mpi: &Mpi, block: bool) -> Result<Option<mpi_runtime::Comm>> {
+        if let Private::Pending(_, request) = self {
+            let ignore = StatusPtr::ignore();
+            // SAFETY:
+            // - the request is ours, started in `begin`, and not completed elsewhere.
+            let done = unsafe {
+                match block {
+                    true => mpi.wait(request, ignore).map(|()| true),
+                    false => mpi.test(request, ignore),
+                }
+            }?;
+            if !done {
+                return Ok(None);
+            }
+            if let Private::Pending(pending, _) = std::mem::replace(self, Private::Absent) {
+                // SAFETY:
+                // - its request has just completed.
+                let comm = unsafe { pending.into_comm(mpi) };
+                *self = Private::Ready(comm);
+                // Errors on it come back as codes; state.rs hands them to the user's error handler.
+                mpi.comm_set_errhandler(comm, mpi.errors_return())?;
+            }
+        }
+        Ok(match self {
+            Private::Ready(comm) => Some(*comm),
+            _ => None,
+        })
+    }
+
+    /// Gives the context back.
+    pub fn free(&mut self, mpi: &Mpi) {
+        // Every rank that frees the communicator has started the duplicate, so it does complete.
+        let ready = self.poll(mpi, true);
+        if let Ok(Some(mut comm)) = ready {
+            *self = Private::Absent;
+            // SAFETY:
+            // - the handle is private to this value, which forgets it here. A failure leaves nothing to do.
+            let _ = unsafe { mpi.comm_free(&mut comm) };
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What happens to this process: forked from an MPI process, or MPI finalized.
+//!
+//! A forked child must not touch MPI (its library's state is the parent's), so dlmpi is off there.
+//! `MPI_Finalize` deletes the attributes of `COMM_SELF` first (MPI 4.1 §11.2.4); a callback of ours on
+//! one of them stops the engine while MPI still works.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+use mpi_runtime::Mpi;
+
+use crate::error::{Error, Result};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+static FINALIZING: AtomicBool = AtomicBool::new(false);
+static HOOKS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Refuses in a forked child and after `MPI_Finalize`.
+#[inline]
+pub(crate) fn alive() -> Result<()> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Error::State(
+            "this process was forked from one that runs MPI, so it must not call MPI; do the communication in \
+             the parent, or start workers by 'spawn' or 'forkserver' before MPI starts"
+                .into(),
+        ));
+    }
+    if FINALIZING.load(Ordering::Relaxed) {
+        return Err(Error::State(
+            "MPI was finalized; no communication is possible any more".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether `MPI_Finalize` has begun.
+pub(crate) fn finalizing() -> bool {
+    FINALIZING.load(Ordering::Acquire)
+}
+
+/// Watches for fork and finalize, from the first communicator on.
+pub(crate) fn watch(mpi: &'static Mpi) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY:
+        // - the handler only stores to an atomic, which is allowed after fork.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        // SAFETY:
+        // - `finalize` ignores its argument.
+        let keyval = unsafe { mpi.comm_create_keyval(finalize) };
+        if let Ok(keyval) = keyval {
+            // SAFETY:
+            // - the value is never looked at. A failure means only that the engine is not stopped early.
+            let _ = unsafe { mpi.comm_set_attr(mpi.comm_self(), keyval, std::ptr::null_mut()) };
+        }
+    });
+}
+
+/// Runs `hook` at the start of `MPI_Finalize`.
+pub(crate) fn at_finalize(hook: fn()) {
+    HOOKS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(hook);
+}
+
+unsafe extern "C" fn forked() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+unsafe extern "C" fn finalize(_: *mut c_void) {
+    FINALIZING.store(true, Ordering::Release);
+    let hooks = std::mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
+    for hook in hooks {
+        hook();
+    }
+}

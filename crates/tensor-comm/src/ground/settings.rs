@@ -1,0 +1,165 @@
+//! The `DLMPI_*` environment variables that touch the wire, read once per process.
+//!
+//! They must be equal on all ranks; the first exchange on a communicator compares them.
+
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result, value_error};
+
+/// When collectives compare their fingerprints before they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Check {
+    /// Never.
+    Off,
+    /// Calls 1 to 64 of each communicator, then every power of two: a rule of the call's number alone,
+    /// since anything local (call site, cache) would let ranks disagree.
+    #[default]
+    Sampled,
+    /// Every call.
+    Always,
+}
+
+impl Check {
+    /// Whether call number `sequence` (from 1 on) of a communicator is compared.
+    pub fn due(self, sequence: u64) -> bool {
+        match self {
+            // The first call also compares the settings, this one among them.
+            Check::Off => sequence == 1,
+            Check::Sampled => sequence <= 64 || sequence.is_power_of_two(),
+            Check::Always => true,
+        }
+    }
+}
+
+/// The settings of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// `DLMPI_CHECK`: `off`, `sampled` or `always`.
+    pub check: Check,
+    /// `DLMPI_COLLECTIVES=mpi`: exactly one plain MPI call per collective.
+    pub plain: bool,
+    /// `DLMPI_ORDER=memory`: a dense tensor is its memory, as in mpi4py.
+    pub memory_order: bool,
+}
+
+impl Settings {
+    /// This process's settings.
+    ///
+    /// # Errors
+    /// [`crate::Error::Value`] for a value that is none of those documented.
+    pub fn get() -> Result<Settings> {
+        static SETTINGS: OnceLock<std::result::Result<Settings, Error>> = OnceLock::new();
+        SETTINGS
+            .get_or_init(|| Settings::read(|name| std::env::var(name).ok()))
+            .clone()
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings> {
+        let choose = |name: &str, values: &[&str]| match variable(name) {
+            None => Ok(0),
+            Some(text) if text.is_empty() => Ok(0),
+            Some(text) => values
+                .iter()
+                .position(|value| *value == text)
+                .ok_or_else(|| {
+                    value_error!("{name}={text}: expected one of {}", values.join(", "))
+                }),
+        };
+        let check = match choose("DLMPI_CHECK", &["sampled", "always", "off"])? {
+            1 => Check::Always,
+            2 => Check::Off,
+            _ => Check::Sampled,
+        };
+        Ok(Settings {
+            check,
+            plain: choose("DLMPI_COLLECTIVES", &["own", "mpi"])? == 1,
+            memory_order: choose("DLMPI_ORDER", &["logical", "memory"])? == 1,
+        })
+    }
+
+    /// The settings as one word, to compare.
+    pub(crate) fn word(self) -> u64 {
+        self.check as u64 | (u64::from(self.plain) << 8) | (u64::from(self.memory_order) << 9)
+    }
+
+    /// The settings as a person wrote them.
+    pub(crate) fn describe(self) -> String {
+        let check = match self.check {
+            Check::Off => "off",
+            Check::Sampled => "sampled",
+            Check::Always => "always",
+        };
+        let collectives = if self.plain { "mpi" } else { "own" };
+        let order = if self.memory_order {
+            "memory"
+        } else {
+            "logical"
+        };
+        format!("DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(pairs: &[(&str, &str)]) -> Result<Settings> {
+        Settings::read(|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn values_are_read_and_wrong_ones_named() {
+        assert_eq!(from(&[]).ok(), Some(Settings::default()));
+        assert_eq!(
+            from(&[("DLMPI_CHECK", "always")]).map(|s| s.check).ok(),
+            Some(Check::Always)
+        );
+        assert_eq!(
+            from(&[("DLMPI_COLLECTIVES", "mpi")]).map(|s| s.plain).ok(),
+            Some(true)
+        );
+        let error = from(&[("DLMPI_ORDER", "fortran")])
+            .expect_err("no such order")
+            .to_string();
+        assert!(
+            error.contains("DLMPI_ORDER=fortran") && error.contains("memory"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_setting_reaches_the_word() {
+        let all = ["off", "sampled", "always"];
+        let words: Vec<u64> = all
+            .iter()
+            .flat_map(|check| ["own", "mpi"].map(|c| (*check, c)))
+            .flat_map(|(check, c)| ["logical", "memory"].map(|o| (check, c, o)))
+            .filter_map(|(check, c, o)| {
+                from(&[
+                    ("DLMPI_CHECK", check),
+                    ("DLMPI_COLLECTIVES", c),
+                    ("DLMPI_ORDER", o),
+                ])
+                .ok()
+            })
+            .map(Settings::word)
+            .collect();
+        let mut distinct = words.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!((words.len(), distinct.len()), (12, 12));
+    }
+
+    #[test]
+    fn sampling_is_a_rule_of_the_number() {
+        let due: Vec<u64> = (1..1000).filter(|&n| Check::Sampled.due(n)).collect();
+        assert_eq!(due.len(), 64 + 3);
+        assert_eq!(due[63..], [64, 128, 256, 512]);
+        assert!(Check::Off.due(1) && !Check::Off.due(2));
+    }
+}

@@ -1,0 +1,179 @@
+//! The state of one communicator, kept in an MPI attribute on it.
+//!
+//! A handle's value is reused as soon as a communicator is freed, so nothing is ever keyed by it: MPI
+//! itself tells, by the delete callback, when the communicator goes.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use mpi_runtime::Keyval;
+
+use super::private::Private;
+use super::process;
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+
+/// What dlmpi knows of a communicator.
+#[derive(Debug)]
+pub(crate) struct State {
+    comm: Comm,
+    rank: usize,
+    size: usize,
+    tag_ub: i32,
+    /// Collectives made so far.
+    sequence: AtomicU64,
+    /// Non-blocking collectives made so far, and issued so far: they are issued in the order of the calls.
+    tickets: AtomicU64,
+    issued: AtomicU64,
+    private: Mutex<Private>,
+}
+
+static CREATING: Mutex<()> = Mutex::new(());
+
+impl State {
+    /// The state of an intracommunicator; made at the first call.
+    pub fn of(comm: Comm) -> Result<Arc<State>> {
+        let keyval = keyval(comm)?;
+        if let Some(state) = State::found(comm, keyval)? {
+            return Ok(state);
+        }
+        let _one_at_a_time = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = State::found(comm, keyval)? {
+            return Ok(state);
+        }
+        let mpi = comm.mpi();
+        let state = Arc::new(State {
+            comm,
+            rank: comm.rank()? as usize,
+            size: comm.size()?,
+            tag_ub: mpi.tag_ub(comm.raw())?,
+            sequence: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
+            issued: AtomicU64::new(0),
+            private: Mutex::new(Private::Absent),
+        });
+        let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
+        // SAFETY:
+        // - the value is what `delete` expects: one strong count of an Arc<State>.
+        let set = unsafe { mpi.comm_set_attr(comm.raw(), keyval, value) };
+        if let Err(error) = set {
+            // SAFETY:
+            // - MPI did not take the value, so its strong count is still ours.
+            drop(unsafe { Arc::from_raw(value.cast::<State>().cast_const()) });
+            return Err(error.into());
+        }
+        Ok(state)
+    }
+
+    fn found(comm: Comm, keyval: Keyval) -> Result<Option<Arc<State>>> {
+        let Some(value) = comm.mpi().comm_get_attr(comm.raw(), keyval)? else {
+            return Ok(None);
+        };
+        let state = value.cast::<State>().cast_const();
+        // SAFETY:
+        // - the attribute holds a strong count of an Arc<State> (`of`) until the communicator is freed,
+        //   which must not happen during a call on it.
+        unsafe {
+            Arc::increment_strong_count(state);
+            Ok(Some(Arc::from_raw(state)))
+        }
+    }
+
+    /// The user's communicator.
+    pub fn comm(&self) -> Comm {
+        self.comm
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The number of the call that is being made, from 1 on.
+    pub fn next(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A tag for the private duplicate that tells concurrent exchanges apart, and their two phases.
+    pub fn tag(&self, sequence: u64, phase: u64) -> i32 {
+        ((sequence * 2 + phase) % (self.tag_ub.max(1) as u64 - 1)) as i32
+    }
+
+    /// This non-blocking call's place in the order of issue.
+    pub fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether it is this ticket's turn to be issued.
+    pub fn is_turn(&self, ticket: u64) -> bool {
+        self.issued.load(Ordering::Acquire) == ticket
+    }
+
+    /// The next ticket's turn.
+    pub fn pass_turn(&self) {
+        self.issued.fetch_add(1, Ordering::Release);
+    }
+
+    /// The private duplicate; waits for it if `block`.
+    pub fn private(&self, block: bool) -> Result<Option<mpi_runtime::Comm>> {
+        let mut private = self.lock();
+        let got = private
+            .begin(self.comm.mpi(), self.comm.raw())
+            .and_then(|()| private.poll(self.comm.mpi(), block));
+        drop(private);
+        got.map_err(|error| self.report(error))
+    }
+
+    /// Gives an MPI error on the private duplicate to the error handler of the user's communicator.
+    pub fn report(&self, error: Error) -> Error {
+        if let Error::Mpi(mpi_runtime::Error::Mpi(inner)) = &error {
+            // What the handler returns changes nothing: the error goes up either way.
+            let _ = self
+                .comm
+                .mpi()
+                .comm_call_errhandler(self.comm.raw(), inner.code);
+        }
+        error
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Private> {
+        self.private.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // MPI frees what is left at Finalize, and after it nothing may be called.
+        if !process::finalizing() {
+            let mpi = self.comm.mpi();
+            self.lock().free(mpi);
+        }
+    }
+}
+
+fn keyval(comm: Comm) -> Result<Keyval> {
+    static KEYVAL: OnceLock<Keyval> = OnceLock::new();
+    if let Some(&keyval) = KEYVAL.get() {
+        return Ok(keyval);
+    }
+    let _one_at_a_time = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&keyval) = KEYVAL.get() {
+        return Ok(keyval);
+    }
+    // SAFETY:
+    // - only `State::of` sets values under this key, as `delete` expects them.
+    let keyval = unsafe { comm.mpi().comm_create_keyval(delete) }?;
+    Ok(*KEYVAL.get_or_init(|| keyval))
+}
+
+unsafe extern "C" fn delete(value: *mut c_void) {
+    // SAFETY:
+    // - `value` is the strong count that `State::of` gave to MPI, taken back here once.
+    drop(unsafe { Arc::from_raw(value.cast::<State>().cast_const()) });
+}
