@@ -1,1 +1,59 @@
-//! The only cdylib: dlmpi._native.
+//! The only cdylib, `dlmpi._native`: what Python sees of the Rust crates, and nothing else.
+
+/// The native half of dlmpi. Importing it starts no MPI and imports no framework.
+#[pyo3::pymodule]
+mod _native {
+    use pyo3::prelude::*;
+    use pyo3::types::{PyDict, PyModule};
+
+    #[pymodule_export]
+    use py_bridge::avg::Avg;
+    #[pymodule_export]
+    use py_bridge::borrow::{Borrow, Borrowed};
+    #[pymodule_export]
+    use py_bridge::describe::describe;
+
+    /// The version of this build.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// Binds `mpi4py.MPI` and returns the method descriptors of its classes, `{class: {name: method}}`.
+    #[pyfunction]
+    fn bind<'py>(module: &Bound<'py, PyModule>) -> PyResult<Bound<'py, PyDict>> {
+        let mpi4py = py_bridge::mpi4py::Mpi4py::bind(module)?;
+        py_bridge::method::descriptors(module.py(), mpi4py)
+    }
+
+    /// Makes a communicator object null without freeing its communicator.
+    #[pyfunction]
+    fn forget(comm: &Bound<'_, PyAny>) -> PyResult<()> {
+        py_bridge::mpi4py::bound()?.forget(comm)
+    }
+
+    /// What is known about the MPI library that is bound, or `None` before [`bind`].
+    #[pyfunction]
+    fn library(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+        let Some(mpi4py) = py_bridge::mpi4py::Mpi4py::get() else {
+            return Ok(None);
+        };
+        let mpi = mpi4py.mpi();
+        let facts = PyDict::new(py);
+        facts.set_item("family", format!("{:?}", mpi.family()))?;
+        facts.set_item("version", mpi.library_version())?;
+        facts.set_item("path", mpi.library_path())?;
+        facts.set_item("found", mpi.how_found())?;
+        facts.set_item("large_counts", mpi.has_large_counts())?;
+        Ok(Some(facts))
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("AVG", Bound::new(module.py(), Avg)?)?;
+        py_bridge::registry::install(vec![
+            Box::new(numpy_bridge::NumPy),
+            Box::new(torch_bridge::Torch),
+            Box::new(cupy_bridge::CuPy),
+        ]);
+        Ok(())
+    }
+}

@@ -128,6 +128,25 @@ impl Mpi4py {
         Ok(unsafe { Comm::from_raw(raw) })
     }
 
+    /// Makes an `MPI.Comm` object null without freeing its communicator.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    pub fn forget(&self, comm: &Bound<'_, PyAny>) -> PyResult<()> {
+        let address = self.address(self.get_comm, comm)?;
+        let null = self.mpi.comm_null().raw();
+        // SAFETY:
+        // - mpi4py returned the address of the handle inside `comm`, which is alive; the thread is attached.
+        // - Handles are as wide as cross-checked at binding, and aligned, being fields of a C struct.
+        unsafe {
+            match self.wide {
+                true => address.cast::<u64>().write(null),
+                false => address.cast::<u32>().write(null as u32),
+            }
+        }
+        Ok(())
+    }
+
     /// The handle of an `MPI.Op`.
     ///
     /// # Errors

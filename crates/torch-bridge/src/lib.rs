@@ -1,1 +1,16 @@
-//! torch.Tensor from Python.
+//! `torch.Tensor` from Python.
+//!
+//! torch's own exports say nothing of three things that make numbers wrong: the negative bit, storage
+//! that somebody resizes, and autograd's version counter. So this bridge checks the bits, holds the
+//! storage and bumps the counter; behind its checks it reads the C exchange API, which torch publishes on
+//! the type since 2.10, and falls back to `__dlpack__` before that and for device memory. Knows no other
+//! framework and no operation.
+
+#[cfg(feature = "python")]
+mod check;
+#[cfg(feature = "python")]
+mod exchange;
+#[cfg(feature = "python")]
+mod python;
+#[cfg(feature = "python")]
+pub use python::Torch;

@@ -1,0 +1,167 @@
+//! The [`Framework`] of torch.
+
+use std::sync::Arc;
+
+use dlpack_core::View;
+use py_bridge::dlpack_call::{self, CallForms};
+use py_bridge::framework::derives_from;
+use py_bridge::{
+    ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder,
+};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use crate::check;
+use crate::exchange::Exchange;
+
+/// PyTorch.
+pub struct Torch;
+
+impl Framework for Torch {
+    fn name(&self) -> &'static str {
+        "torch"
+    }
+
+    fn claim(&self, ty: &Bound<'_, PyType>) -> PyResult<Option<Arc<dyn Exporter>>> {
+        if !derives_from(ty, "torch", "Tensor")? {
+            return Ok(None);
+        }
+        let exchange = Exchange::of(ty)?;
+        Ok(Some(Arc::new(Tensor { exchange, forms: CallForms::default() })))
+    }
+}
+
+/// Lends tensors of one type.
+struct Tensor {
+    exchange: Option<Exchange>,
+    forms: CallForms,
+}
+
+impl Exporter for Tensor {
+    fn framework(&self) -> &'static str {
+        "torch"
+    }
+
+    #[inline]
+    fn export(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        let lent = self.lend(obj, intent, order).map_err(|error| check::explain(obj, error))?;
+        Ok(match intent {
+            Intent::Send => lent,
+            Intent::Receive => lent.on_write(wrote, obj.clone().unbind()),
+        })
+    }
+}
+
+impl Tensor {
+    fn lend(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        if let Some(resolved) = check::resolve_negative(obj, intent)? {
+            return self.lend(&resolved, intent, order);
+        }
+        let Some(exchange) = &self.exchange else {
+            return self.by_call(obj, intent, order);
+        };
+        // The storage first: nothing may free the memory between the view and the hold.
+        let storage = storage(obj)?;
+        let view = exchange.view(obj)?;
+        if view.dtype().is_complex()
+            && let Some(resolved) = check::resolve_conjugate(obj, intent)?
+        {
+            return self.lend(&resolved, intent, order);
+        }
+        if !view.device().is_host_addressable() {
+            return self.on_device(exchange, &view, obj, intent, order);
+        }
+        if cuda_is_initialized(obj.py())? {
+            wait_if_pinned(exchange, obj, order)?;
+        }
+        Ok(Loan::of_object(view, "dlpack exchange", storage.unbind()))
+    }
+
+    /// Device memory: torch orders its work on our stream, which the exchange API does not.
+    #[cold]
+    fn on_device(
+        &self,
+        exchange: &Exchange,
+        view: &View,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        if view.device().kind == dlpack_core::DeviceKind::CUDA {
+            order.refuse_capture(exchange.current_stream(obj.py(), view.device().id)?)?;
+        }
+        self.by_call(obj, intent, order)
+    }
+
+    /// `__dlpack__`, which refuses tensors that require a gradient and says nothing of the bits.
+    fn by_call(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        let py = obj.py();
+        let raised = |error| ExportError::raised(py, "its export failed", error);
+        let storage = storage(obj)?;
+        let plain = obj.call_method0(intern!(py, "detach")).map_err(raised)?;
+        if plain.call_method0(intern!(py, "is_complex"))?.is_truthy()?
+            && let Some(resolved) = check::resolve_conjugate(&plain, intent)?
+        {
+            return self.by_call(&resolved, intent, order);
+        }
+        let loan = dlpack_call::export(&plain, &self.forms, intent, order)?;
+        Ok(loan.holding(storage.unbind()))
+    }
+}
+
+/// What keeps the memory: neither a capsule nor the tensor does when somebody assigns `.data`.
+#[inline]
+fn storage<'py>(obj: &Bound<'py, PyAny>) -> ExportResult<Bound<'py, PyAny>> {
+    let py = obj.py();
+    obj.call_method0(intern!(py, "untyped_storage"))
+        .map_err(|error| ExportError::raised(py, "it has no storage", error))
+}
+
+/// MPI wrote: autograd must know, or it would silently use the overwritten values.
+fn wrote(obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    static INCREMENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = obj.py();
+    INCREMENT.import(py, "torch.autograd.graph", "increment_version")?.call1((obj,))?;
+    Ok(())
+}
+
+/// Has anybody used CUDA through torch? Only then can host memory be pinned. Asking the driver instead
+/// would start it in every process on a machine with a GPU.
+fn cuda_is_initialized(py: Python<'_>) -> ExportResult<bool> {
+    static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    Ok(ASK.import(py, "torch.cuda", "is_initialized")?.call0()?.is_truthy()?)
+}
+
+/// Pinned memory may still be the target of a copy on torch's current stream.
+#[cold]
+fn wait_if_pinned(
+    exchange: &Exchange,
+    obj: &Bound<'_, PyAny>,
+    order: &mut StreamOrder,
+) -> ExportResult<()> {
+    let py = obj.py();
+    if obj.call_method0(intern!(py, "is_pinned"))?.is_truthy()? {
+        let dev: i32 = py.import("torch.cuda")?.call_method0("current_device")?.extract()?;
+        let stream = exchange.current_stream(py, dev)?;
+        order.refuse_capture(stream)?;
+        order.wait_for(stream, dev);
+    }
+    Ok(())
+}

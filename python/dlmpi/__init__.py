@@ -1,0 +1,36 @@
+"""MPI for every DLPack tensor.
+
+``from dlmpi import MPI`` gives every name of ``mpi4py.MPI``; the upper-case methods of its
+communicators take NumPy arrays, torch tensors and everything else that speaks DLPack or the buffer
+protocol, of any layout, without a copy where none is needed.
+
+Importing this package starts no MPI and imports no framework.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+from dlmpi._native import AVG, VERSION, borrow
+
+if TYPE_CHECKING:
+    from dlmpi import MPI as MPI
+    from dlmpi.comm import wrap as wrap
+
+__all__ = ["AVG", "MPI", "__version__", "borrow", "wrap"]
+
+__version__: str = VERSION
+
+#: Names that need MPI, and the modules that define them.
+_LAZY = {"MPI": "dlmpi.MPI", "wrap": "dlmpi.comm"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs MPI when it is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _import_module(_LAZY[name])
+    return module if module.__name__.endswith(f".{name}") else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

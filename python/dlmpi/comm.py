@@ -1,0 +1,228 @@
+"""mpi4py's communicators with native buffer methods.
+
+One subclass per class of mpi4py's. Their buffer methods are method descriptors of the extension, so no
+Python frame lies between the caller and MPI; every method that makes a communicator returns one of
+ours. mpi4py's own classes stay what they are.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
+
+from dlmpi import _native
+
+try:
+    from mpi4py import MPI as _real
+except (ImportError, RuntimeError) as error:
+    raise ImportError(
+        "dlmpi.MPI needs mpi4py and an MPI library; where the site has none, "
+        "`pip install 'dlmpi[mpich]'` brings one"
+    ) from error
+
+__all__ = ["Cartcomm", "Comm", "Distgraphcomm", "Graphcomm", "Intercomm", "Intracomm", "wrap"]
+
+_C = TypeVar("_C", bound=_real.Comm)
+
+#: The native methods, per class of mpi4py's.
+_NATIVE: dict[str, dict[str, Any]] = _native.bind(_real)
+
+#: Methods that return mpi4py's own class, whatever they are called on. (`Dup` and `Clone` keep the
+#: class of the communicator that they are called on.)
+_MAKERS: dict[str, tuple[str, ...]] = {
+    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink"),
+    "Intracomm": (
+        "Create_group",
+        "Create_cart",
+        "Create_graph",
+        "Create_dist_graph",
+        "Create_dist_graph_adjacent",
+        "Create_intercomm",
+        "Spawn",
+        "Spawn_multiple",
+        "Accept",
+        "Connect",
+    ),
+    "Cartcomm": ("Sub",),
+    "Intercomm": ("Merge",),
+}
+
+#: Class methods that do the same.
+_CLASS_MAKERS: dict[str, tuple[str, ...]] = {
+    "Comm": ("Get_parent", "Join", "fromhandle", "fromint", "f2py"),
+    "Intracomm": ("Create_from_group",),
+    "Intercomm": ("Create_from_groups",),
+}
+
+
+def _returning_ours(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that turns the communicators in the result of ``real`` into ours."""
+
+    @wraps(real)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return _adopt(real(*args, **kwargs))
+
+    return method
+
+
+def _native_methods(cls: type[_C]) -> type[_C]:
+    """Fill a subclass of a class of mpi4py's from the tables above."""
+    bases = [base for base in cls.__mro__ if base.__module__ == _real.__name__]
+    for base in reversed(bases):
+        for name in _MAKERS.get(base.__name__, ()):
+            # Not every mpi4py has every method: the lists cover all of 4.x.
+            if hasattr(base, name):
+                setattr(cls, name, _returning_ours(getattr(base, name)))
+        for name in _CLASS_MAKERS.get(base.__name__, ()):
+            if hasattr(base, name):
+                real = base.__dict__[name].__get__(None, cls)
+                setattr(cls, name, staticmethod(_returning_ours(real)))
+        for name, method in _NATIVE.get(base.__name__, {}).items():
+            setattr(cls, name, method)
+    return cls
+
+
+class _Kept:
+    """What freeing and pickling mean for communicators that we do not own."""
+
+    #: Unset: ours to free. A string: predefined, by this name. A communicator: the one shared with.
+    _kept: Any
+
+    __slots__ = ()
+
+    def _owner(self) -> Any:
+        return getattr(self, "_kept", None)
+
+    def free(self) -> None:
+        """Call `Free` if not null, predefined or shared."""
+        if self._owner() is None:
+            super().free()  # type: ignore[misc]
+        elif not isinstance(self._owner(), str):
+            _native.forget(self)
+
+    def Free(self) -> None:
+        """Free a communicator; one that is shared with another object is only let go."""
+        if self._owner() is None or isinstance(self._owner(), str):
+            super().Free()  # type: ignore[misc]
+        else:
+            _native.forget(self)
+
+    def Disconnect(self) -> None:
+        """Disconnect from a communicator; one that is shared is only let go."""
+        if self._owner() is None or isinstance(self._owner(), str):
+            super().Disconnect()  # type: ignore[misc]
+        else:
+            _native.forget(self)
+
+    def __reduce__(self) -> Any:
+        if isinstance(self._owner(), str):
+            return _predefined, (self._owner(),)
+        return super().__reduce__()
+
+
+@_native_methods
+class Comm(_Kept, _real.Comm):
+    """`mpi4py.MPI.Comm` whose buffer methods take any tensor."""
+
+    __slots__ = ("_kept",)
+
+
+@_native_methods
+class Intracomm(_Kept, _real.Intracomm):
+    """`mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
+
+    __slots__ = ("_kept",)
+
+
+@_native_methods
+class Cartcomm(_Kept, _real.Cartcomm):
+    """`mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
+
+    __slots__ = ("_kept",)
+
+
+@_native_methods
+class Graphcomm(_Kept, _real.Graphcomm):
+    """`mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
+
+    __slots__ = ("_kept",)
+
+
+@_native_methods
+class Distgraphcomm(_Kept, _real.Distgraphcomm):
+    """`mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
+
+    __slots__ = ("_kept",)
+
+
+@_native_methods
+class Intercomm(_Kept, _real.Intercomm):
+    """`mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
+
+    __slots__ = ("_kept",)
+
+
+#: The most special class first.
+_CLASSES: tuple[tuple[type[_real.Comm], type[_real.Comm]], ...] = (
+    (_real.Cartcomm, Cartcomm),
+    (_real.Graphcomm, Graphcomm),
+    (_real.Distgraphcomm, Distgraphcomm),
+    (_real.Intracomm, Intracomm),
+    (_real.Intercomm, Intercomm),
+    (_real.Comm, Comm),
+)
+_OURS = tuple(ours for _, ours in _CLASSES)
+
+
+def _copy(comm: _real.Comm) -> Any:
+    """Return an object of our class with the same handle."""
+    return next(ours for real, ours in _CLASSES if isinstance(comm, real))(comm)
+
+
+def _adopt(value: Any) -> Any:
+    """Turn communicators of mpi4py's, alone or in a tuple, into ours, which own them from now on."""
+    if isinstance(value, tuple):
+        return tuple(_adopt(item) for item in value)
+    if isinstance(value, _real.Comm) and not isinstance(value, _OURS):
+        # The object goes, its handle stays: mpi4py frees nothing when an object is collected.
+        return value if _is_constant(value) else _copy(value)
+    return value
+
+
+_CONSTANTS = ("COMM_NULL", "COMM_SELF", "COMM_WORLD")
+
+
+def _is_constant(comm: _real.Comm) -> bool:
+    return any(comm is getattr(_real, name) for name in _CONSTANTS)
+
+
+def wrap(comm: _real.Comm) -> Any:
+    """Return an mpi4py communicator as one of ours, sharing its handle.
+
+    Freeing the result lets go of the communicator and never frees it; free the one it came from. A
+    communicator that is ours already is returned as it is.
+    """
+    if not isinstance(comm, _real.Comm):
+        raise TypeError(f"comm: expected an mpi4py communicator, got {type(comm).__name__}")
+    if isinstance(comm, _OURS):
+        return comm
+    for name in ("COMM_WORLD", "COMM_SELF"):
+        if comm is getattr(_real, name):
+            return _predefined(name)
+    ours = _copy(comm)
+    ours._kept = comm
+    return ours
+
+
+def _make_predefined(names: Iterable[str]) -> dict[str, Intracomm]:
+    made = {name: Intracomm(getattr(_real, name)) for name in names}
+    for name, comm in made.items():
+        comm._kept = name
+    return made
+
+
+_PREDEFINED = _make_predefined(("COMM_WORLD", "COMM_SELF"))
+
+
+def _predefined(name: str) -> Intracomm:
+    """Return the predefined communicator of this name: there is one of each."""
+    return _PREDEFINED[name]
