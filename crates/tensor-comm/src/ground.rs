@@ -13,3 +13,4 @@ pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod settings;
 pub(crate) mod state;
+mod turns;

@@ -48,8 +48,14 @@ pub(crate) struct Plan {
     pub settle: Settle,
     pub slicing: Option<Slicing>,
     /// Datatypes made for this call.
+    #[expect(dead_code, reason = "freed when the call is over")]
     pub derived: [Option<Derived>; 2],
 }
+
+// SAFETY:
+// - a plan's addresses are of memory that its owner keeps (the tensors') or that it owns (scratch), and
+//   it is used by one thread at a time.
+unsafe impl Send for Plan {}
 
 impl Plan {
     /// Calls MPI on `comm` and settles.
@@ -64,21 +70,28 @@ impl Plan {
         self.settle()
     }
 
-    /// Starts the MPI call on `comm`; [`Plan::settle`] follows when the request has completed, and the
-    /// plan must live until then.
+    /// Whether one MPI call is enough, as an immediate operation needs.
+    pub fn can_start(&self) -> Result<()> {
+        match self.slicing {
+            None => Ok(()),
+            Some(_) => Err(value_error!(
+                "{}: more than 2^31 elements need several calls with this MPI library; use the blocking form",
+                self.native.kind.name()
+            )),
+        }
+    }
+
+    /// Starts the MPI call on `comm`; [`Plan::settle`] follows when the request has completed.
     ///
     /// # Safety
     /// - The plan stays where it is, and the tensors' memory is held, until the request completes.
-    pub unsafe fn start(&self, comm: Comm) -> Result<(Request, Option<CountArrays>)> {
-        if self.slicing.is_some() {
-            return Err(value_error!(
-                "{}: more than 2^31 elements need several calls with this MPI library; use the blocking form",
-                self.native.kind.name()
-            ));
-        }
+    pub unsafe fn start_on(
+        &self,
+        comm: mpi_runtime::Comm,
+    ) -> Result<(Request, Option<CountArrays>)> {
         // SAFETY:
         // - as in `run`, and the caller keeps the plan until the request completes.
-        unsafe { self.native.start(comm.raw()) }
+        unsafe { self.native.start(comm) }
     }
 
     /// Brings home what was received.

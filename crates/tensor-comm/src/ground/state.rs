@@ -11,6 +11,7 @@ use mpi_runtime::Keyval;
 
 use super::private::Private;
 use super::process;
+use super::turns::Turns;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 
@@ -23,9 +24,8 @@ pub(crate) struct State {
     tag_ub: i32,
     /// Collectives made so far.
     sequence: AtomicU64,
-    /// Non-blocking collectives made so far, and issued so far: they are issued in the order of the calls.
-    tickets: AtomicU64,
-    issued: AtomicU64,
+    /// The order in which non-blocking collectives are issued.
+    turns: Mutex<Turns>,
     private: Mutex<Private>,
 }
 
@@ -49,8 +49,7 @@ impl State {
             size: comm.size()?,
             tag_ub: mpi.tag_ub(comm.raw())?,
             sequence: AtomicU64::new(0),
-            tickets: AtomicU64::new(0),
-            issued: AtomicU64::new(0),
+            turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
@@ -107,17 +106,31 @@ impl State {
 
     /// This non-blocking call's place in the order of issue.
     pub fn ticket(&self) -> u64 {
-        self.tickets.fetch_add(1, Ordering::Relaxed)
+        self.turns().next_ticket()
     }
 
     /// Whether it is this ticket's turn to be issued.
     pub fn is_turn(&self, ticket: u64) -> bool {
-        self.issued.load(Ordering::Acquire) == ticket
+        self.turns().is_turn(ticket)
     }
 
-    /// The next ticket's turn.
+    /// The ticket whose turn it is was issued.
     pub fn pass_turn(&self) {
-        self.issued.fetch_add(1, Ordering::Release);
+        self.turns().pass();
+    }
+
+    /// This ticket will never be issued.
+    pub fn forfeit(&self, ticket: u64) {
+        self.turns().forfeit(ticket);
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the private duplicate: every rank does so at the same call.
+    pub fn begin(&self) -> Result<()> {
+        self.lock().begin(self.comm.mpi(), self.comm.raw())
     }
 
     /// The private duplicate; waits for it if `block`.

@@ -1,0 +1,67 @@
+//! How fast kernels are on each tier of this processor, on 64 Ki elements in cache:
+//! `cargo bench -p tensor-comm --bench kernels`. Refuses to judge: it prints elements per second.
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::time::Duration;
+use tensor_comm::DType;
+use tensor_comm::kernels::{ReduceOp, Tier, kernel_for, narrow_for, widen_for};
+
+const N: usize = 65_536;
+
+/// Numbers around 1, whatever the dtype: arithmetic on subnormals and NaNs has another speed.
+fn numbers(dtype: DType) -> Vec<u8> {
+    let one: &[u8] = match dtype {
+        DType::F64 | DType::C128 => &[0, 0, 0, 0, 0, 0, 0xf0, 0x3f],
+        DType::F32 | DType::C64 => &[0, 0, 0x80, 0x3f],
+        DType::BF16 => &[0x80, 0x3f],
+        DType::F16 | DType::C32 => &[0, 0x3c],
+        dtype if dtype.is_float() => &[0x38],
+        _ => &[1],
+    };
+    let size = dtype.itemsize().unwrap_or(1);
+    let mut bytes: Vec<u8> = one.iter().copied().cycle().take(N * size).collect();
+    for (i, number) in bytes.chunks_mut(one.len()).enumerate() {
+        number[0] |= (i % 7) as u8;
+    }
+    bytes
+}
+
+fn reductions(criterion: &mut Criterion) {
+    let floats = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::F8_E4M3FN,
+        DType::F8_E5M2,
+    ];
+    let rows = floats
+        .into_iter()
+        .flat_map(|dtype| [(ReduceOp::Sum, dtype), (ReduceOp::Max, dtype)])
+        .chain([DType::C32, DType::C64, DType::C128].map(|dtype| (ReduceOp::Prod, dtype)))
+        .chain([DType::I8, DType::I32, DType::I64].map(|dtype| (ReduceOp::Prod, dtype)))
+        .chain([(ReduceOp::Max, DType::I64), (ReduceOp::Lor, DType::BOOL)]);
+    for (op, dtype) in rows {
+        let mut group = criterion.benchmark_group(format!("{op} {dtype}"));
+        group.throughput(Throughput::Elements(N as u64));
+        let (input, start) = (numbers(dtype), numbers(dtype));
+        for tier in Tier::ALL {
+            let Some(kernel) = kernel_for(tier, op, dtype) else {
+                continue;
+            };
+            let mut inout = start.clone();
+            group.bench_function(
+                BenchmarkId::from_parameter(format!("{tier:?}")),
+                |bencher| {
+                    bencher.iter_batched_ref(
+                        || inout.copy_from_slice(&start),
+                        // SAFETY: both have `N` elements of the dtype, in separate memory.
+                        |()| unsafe { kernel(input.as_ptr(), inout_ptr(&start, &input), N) },
+                        criterion::BatchSize::PerIteration,
+                    );
+                },
+            );
+        }
+        group.finish();
+    }
+}

@@ -1,0 +1,49 @@
+//! The door of the non-blocking collectives.
+
+use std::sync::Arc;
+
+use crate::call::{Call, CallKind};
+use crate::collective::plan;
+use crate::comm::Comm;
+use crate::engine::{self, Handle, Keep, Operation};
+use crate::error::{Result, value_error};
+use crate::ground::gate::Gate;
+
+/// Starts a collective. Everything that can be refused on this rank is refused here; the rest comes with
+/// the [`Handle`]. `keep` holds the tensors' memory and is asked to let go when the operation has ended.
+///
+/// Calls on one communicator match by their order, as in MPI; they need not be waited for in that order,
+/// and groups that overlap may start them in any order.
+///
+/// # Errors
+/// As [`crate::run`]; besides [`crate::Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
+pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
+    engine::allowed(comm.mpi())?;
+    if call.kind == CallKind::ReduceScatter && call.recvcounts.is_none() {
+        return Err(value_error!(
+            "recvcounts: None, but asking the ranks for their counts would block; give one count per rank"
+        ));
+    }
+    let gate = Gate::open(*comm, call.kind)?;
+    let ready = plan(*comm, call).and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
+    let mut operation = match (ready, gate.state()) {
+        (Ok(plan), None) => {
+            // SAFETY:
+            // - the plan is boxed and lives in the operation until the request has completed, and so does
+            //   the keeper of the tensors' memory.
+            let flight = unsafe { plan.start_on(comm.raw()) }?;
+            Operation::flying(*comm, plan, flight, keep)
+        }
+        (Ok(plan), Some(state)) => {
+            state.begin()?;
+            Operation::ordered(plan, Arc::clone(state), gate.exchange(Some(call)), keep)
+        }
+        (Err(why), _) => return Err(gate.refuse(why)),
+    };
+    let handle = operation.handle();
+    // What can be issued at once is not left to the engine.
+    if !operation.step().done {
+        engine::submit(operation)?;
+    }
+    Ok(handle)
+}
