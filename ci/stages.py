@@ -152,6 +152,7 @@ def lint_stages() -> dict[str, Stage]:
 
 def stages() -> dict[str, Stage]:
     table: dict[str, Stage] = {"environments": environments, **lint_stages()}
+    table["scripts"] = partial(pytest, name="scripts", venv=MAIN, target="ci/test_scripts.py")
     table["cargo test"] = cargo_test
     table["wheel"] = wheel
     table["stubs"] = partial(check, [MAIN.python, "-m", "mypy.stubtest", "dlmpi._native"])
