@@ -1,8 +1,9 @@
 //! How fast kernels are on each tier of this processor, on 64 Ki elements in cache:
 //! `cargo bench -p tensor-comm --bench kernels`. Refuses to judge: it prints elements per second.
+#![allow(missing_docs, reason = "criterion's macro makes a public function")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor_comm::DType;
 use tensor_comm::kernels::{ReduceOp, Tier, kernel_for, narrow_for, widen_for};
 
@@ -53,15 +54,55 @@ fn reductions(criterion: &mut Criterion) {
             group.bench_function(
                 BenchmarkId::from_parameter(format!("{tier:?}")),
                 |bencher| {
-                    bencher.iter_batched_ref(
-                        || inout.copy_from_slice(&start),
-                        // SAFETY: both have `N` elements of the dtype, in separate memory.
-                        |()| unsafe { kernel(input.as_ptr(), inout_ptr(&start, &input), N) },
-                        criterion::BatchSize::PerIteration,
-                    );
+                    bencher.iter_custom(|times| {
+                        let mut spent = Duration::ZERO;
+                        for _ in 0..times {
+                            // Repeated products would leave the numbers around 1.
+                            inout.copy_from_slice(&start);
+                            let begin = Instant::now();
+                            // SAFETY: both have `N` elements of the dtype, in separate memory.
+                            unsafe { kernel(input.as_ptr(), inout.as_mut_ptr(), N) };
+                            spent += begin.elapsed();
+                        }
+                        spent
+                    });
                 },
             );
         }
         group.finish();
     }
 }
+
+fn conversions(criterion: &mut Criterion) {
+    for dtype in [DType::F16, DType::BF16, DType::F8_E4M3FN] {
+        let mut codes = numbers(dtype);
+        let mut wide = vec![1f32; N];
+        for tier in Tier::ALL {
+            let (Some(widen), Some(narrow)) = (widen_for(tier, dtype), narrow_for(tier, dtype))
+            else {
+                continue;
+            };
+            let mut group = criterion.benchmark_group(format!("convert {dtype}"));
+            group.throughput(Throughput::Elements(N as u64));
+            group.bench_function(format!("widen/{tier:?}"), |bencher| {
+                // SAFETY: both have `N` numbers, in separate memory.
+                bencher.iter(|| unsafe { widen(codes.as_ptr(), wide.as_mut_ptr(), N) });
+            });
+            group.bench_function(format!("narrow/{tier:?}"), |bencher| {
+                // SAFETY: both have `N` numbers, in separate memory.
+                bencher.iter(|| unsafe { narrow(wide.as_ptr(), codes.as_mut_ptr(), N) });
+            });
+            group.finish();
+        }
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300))
+        .sample_size(20);
+    targets = reductions, conversions
+}
+criterion_main!(benches);
