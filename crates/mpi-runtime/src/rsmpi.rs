@@ -65,7 +65,10 @@ impl<T> Deref for Borrowed<'_, T> {
 
 impl<T> Borrowed<'_, T> {
     fn new(communicator: T) -> Self {
-        Borrowed { communicator: ManuallyDrop::new(communicator), owner: PhantomData }
+        Borrowed {
+            communicator: ManuallyDrop::new(communicator),
+            owner: PhantomData,
+        }
     }
 }
 
@@ -92,7 +95,9 @@ pub unsafe fn simple<'a>(mpi: &Mpi, comm: Comm) -> Option<Borrowed<'a, SimpleCom
     // SAFETY:
     // - The handle is live, no intercommunicator and neither of the two predefined ones.
     // - ManuallyDrop keeps rsmpi from freeing it, so that it may be used elsewhere.
-    Some(Borrowed::new(unsafe { SimpleCommunicator::from_raw(raw(comm)?) }))
+    Some(Borrowed::new(unsafe {
+        SimpleCommunicator::from_raw(raw(comm)?)
+    }))
 }
 
 /// An rsmpi view of an intercommunicator; `None` for everything else.
@@ -131,6 +136,8 @@ fn raw(comm: Comm) -> Option<ffi::MPI_Comm> {
         }
         // SAFETY:
         // - A handle type that is no C int is a pointer, on every known ABI.
-        _ => Some(unsafe { std::mem::transmute_copy::<usize, ffi::MPI_Comm>(&(comm.raw() as usize)) }),
+        _ => Some(unsafe {
+            std::mem::transmute_copy::<usize, ffi::MPI_Comm>(&(comm.raw() as usize))
+        }),
     }
 }
