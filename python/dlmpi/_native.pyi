@@ -1,4 +1,3 @@
-from collections.abc import Buffer
 from types import ModuleType, TracebackType
 from typing import Any, Final, final
 
@@ -19,7 +18,7 @@ class BorrowedBuffer:
     def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
 @final
-class borrow:
+class borrow:  # noqa: N801  (used like a function)
     def __new__(cls, tensor: object, writable: bool = False) -> borrow: ...
     def __enter__(self) -> BorrowedBuffer: ...
     def __exit__(

@@ -1,8 +1,8 @@
 """mpi4py's communicators with native buffer methods.
 
-One subclass per class of mpi4py's. Their buffer methods are method descriptors of the extension, so no
-Python frame lies between the caller and MPI; every method that makes a communicator returns one of
-ours. mpi4py's own classes stay what they are.
+One subclass per class of mpi4py's. Their buffer methods are method descriptors of the extension, so
+no Python frame lies between the caller and MPI; every method that makes a communicator returns one
+of ours. mpi4py's own classes stay what they are.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from dlmpi import _native
 
 try:
-    from mpi4py import MPI as _real
+    from mpi4py import MPI as mpi  # noqa: N811
 except (ImportError, RuntimeError) as error:
     raise ImportError(
         "dlmpi.MPI needs mpi4py and an MPI library; where the site has none, "
@@ -21,10 +21,10 @@ except (ImportError, RuntimeError) as error:
 
 __all__ = ["Cartcomm", "Comm", "Distgraphcomm", "Graphcomm", "Intercomm", "Intracomm", "wrap"]
 
-_C = TypeVar("_C", bound=_real.Comm)
+_C = TypeVar("_C", bound=mpi.Comm)
 
 #: The native methods, per class of mpi4py's.
-_NATIVE: dict[str, dict[str, Any]] = _native.bind(_real)
+_NATIVE: dict[str, dict[str, Any]] = _native.bind(mpi)
 
 #: Methods that return mpi4py's own class, whatever they are called on. (`Dup` and `Clone` keep the
 #: class of the communicator that they are called on.)
@@ -66,7 +66,7 @@ def _returning_ours(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _native_methods(cls: type[_C]) -> type[_C]:
     """Fill a subclass of a class of mpi4py's from the tables above."""
-    bases = [base for base in cls.__mro__ if base.__module__ == _real.__name__]
+    bases = [base for base in cls.__mro__ if base.__module__ == mpi.__name__]
     for base in reversed(bases):
         for name in _MAKERS.get(base.__name__, ()):
             # Not every mpi4py has every method: the lists cover all of 4.x.
@@ -115,74 +115,74 @@ class _Kept:
 
     def __reduce__(self) -> Any:
         if isinstance(self._owner(), str):
-            return _predefined, (self._owner(),)
+            return predefined, (self._owner(),)
         return super().__reduce__()
 
 
 @_native_methods
-class Comm(_Kept, _real.Comm):
+class Comm(_Kept, mpi.Comm):
     """`mpi4py.MPI.Comm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
 @_native_methods
-class Intracomm(_Kept, _real.Intracomm):
+class Intracomm(_Kept, mpi.Intracomm):
     """`mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
 @_native_methods
-class Cartcomm(_Kept, _real.Cartcomm):
+class Cartcomm(_Kept, mpi.Cartcomm):
     """`mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
 @_native_methods
-class Graphcomm(_Kept, _real.Graphcomm):
+class Graphcomm(_Kept, mpi.Graphcomm):
     """`mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
 @_native_methods
-class Distgraphcomm(_Kept, _real.Distgraphcomm):
+class Distgraphcomm(_Kept, mpi.Distgraphcomm):
     """`mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
 @_native_methods
-class Intercomm(_Kept, _real.Intercomm):
+class Intercomm(_Kept, mpi.Intercomm):
     """`mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
 #: The most special class first.
-_CLASSES: tuple[tuple[type[_real.Comm], type[_real.Comm]], ...] = (
-    (_real.Cartcomm, Cartcomm),
-    (_real.Graphcomm, Graphcomm),
-    (_real.Distgraphcomm, Distgraphcomm),
-    (_real.Intracomm, Intracomm),
-    (_real.Intercomm, Intercomm),
-    (_real.Comm, Comm),
+_CLASSES: tuple[tuple[type[mpi.Comm], type[mpi.Comm]], ...] = (
+    (mpi.Cartcomm, Cartcomm),
+    (mpi.Graphcomm, Graphcomm),
+    (mpi.Distgraphcomm, Distgraphcomm),
+    (mpi.Intracomm, Intracomm),
+    (mpi.Intercomm, Intercomm),
+    (mpi.Comm, Comm),
 )
 _OURS = tuple(ours for _, ours in _CLASSES)
 
 
-def _copy(comm: _real.Comm) -> Any:
+def _copy(comm: mpi.Comm) -> Any:
     """Return an object of our class with the same handle."""
     return next(ours for real, ours in _CLASSES if isinstance(comm, real))(comm)
 
 
 def _adopt(value: Any) -> Any:
-    """Turn communicators of mpi4py's, alone or in a tuple, into ours, which own them from now on."""
+    """Turn communicators of mpi4py's, alone or in a tuple, into ours, which own them now."""
     if isinstance(value, tuple):
         return tuple(_adopt(item) for item in value)
-    if isinstance(value, _real.Comm) and not isinstance(value, _OURS):
+    if isinstance(value, mpi.Comm) and not isinstance(value, _OURS):
         # The object goes, its handle stays: mpi4py frees nothing when an object is collected.
         return value if _is_constant(value) else _copy(value)
     return value
@@ -191,30 +191,30 @@ def _adopt(value: Any) -> Any:
 _CONSTANTS = ("COMM_NULL", "COMM_SELF", "COMM_WORLD")
 
 
-def _is_constant(comm: _real.Comm) -> bool:
-    return any(comm is getattr(_real, name) for name in _CONSTANTS)
+def _is_constant(comm: mpi.Comm) -> bool:
+    return any(comm is getattr(mpi, name) for name in _CONSTANTS)
 
 
-def wrap(comm: _real.Comm) -> Any:
+def wrap(comm: mpi.Comm) -> Any:
     """Return an mpi4py communicator as one of ours, sharing its handle.
 
     Freeing the result lets go of the communicator and never frees it; free the one it came from. A
     communicator that is ours already is returned as it is.
     """
-    if not isinstance(comm, _real.Comm):
+    if not isinstance(comm, mpi.Comm):
         raise TypeError(f"comm: expected an mpi4py communicator, got {type(comm).__name__}")
     if isinstance(comm, _OURS):
         return comm
     for name in ("COMM_WORLD", "COMM_SELF"):
-        if comm is getattr(_real, name):
-            return _predefined(name)
+        if comm is getattr(mpi, name):
+            return predefined(name)
     ours = _copy(comm)
     ours._kept = comm
     return ours
 
 
 def _make_predefined(names: Iterable[str]) -> dict[str, Intracomm]:
-    made = {name: Intracomm(getattr(_real, name)) for name in names}
+    made = {name: Intracomm(getattr(mpi, name)) for name in names}
     for name, comm in made.items():
         comm._kept = name
     return made
@@ -223,6 +223,6 @@ def _make_predefined(names: Iterable[str]) -> dict[str, Intracomm]:
 _PREDEFINED = _make_predefined(("COMM_WORLD", "COMM_SELF"))
 
 
-def _predefined(name: str) -> Intracomm:
+def predefined(name: str) -> Intracomm:
     """Return the predefined communicator of this name: there is one of each."""
     return _PREDEFINED[name]

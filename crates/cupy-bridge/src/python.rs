@@ -18,7 +18,9 @@ impl Framework for CuPy {
 
     fn claim(&self, ty: &Bound<'_, PyType>) -> PyResult<Option<Arc<dyn Exporter>>> {
         match derives_from(ty, "cupy", "ndarray")? {
-            true => Ok(Some(Arc::new(Array { forms: CallForms::default() }))),
+            true => Ok(Some(Arc::new(Array {
+                forms: CallForms::default(),
+            }))),
             false => Ok(None),
         }
     }

@@ -62,9 +62,11 @@ fn by_interface(obj: &Bound<'_, PyAny>, refusal: PyErr) -> ExportResult<Loan> {
     let py = obj.py();
     match array_interface::export(obj, named(obj)?) {
         Ok(loan) => Ok(loan),
-        Err(ExportError::Raised(..)) => {
-            Err(ExportError::raised(py, "its buffer cannot be exported", refusal))
-        }
+        Err(ExportError::Raised(..)) => Err(ExportError::raised(
+            py,
+            "its buffer cannot be exported",
+            refusal,
+        )),
         Err(error) => Err(error),
     }
 }

@@ -9,8 +9,11 @@ use pyo3::prelude::*;
 
 use crate::errors::{ExportError, ExportResult};
 
+/// Takes ownership of a capsule's structure.
+type Own = unsafe fn(*mut std::ffi::c_void) -> Foreign;
+
 /// The two names that carry a tensor, what they become when consumed, and how the structure is owned.
-const KINDS: [(&CStr, &CStr, unsafe fn(*mut std::ffi::c_void) -> Foreign); 2] = [
+const KINDS: [(&CStr, &CStr, Own); 2] = [
     (
         abi::NAME_VERSIONED,
         abi::NAME_VERSIONED_USED,

@@ -95,13 +95,13 @@ impl Collective {
             recv_in_place: at_root && self.rooted == Rooted::Send,
         }
     }
+}
 
-    fn usage(&self) -> Use {
-        if self.kind.is_reduction() {
-            Use::Reduce
-        } else {
-            Use::Move
-        }
+fn usage(op: Option<Op>) -> Use {
+    match op {
+        None => Use::Move,
+        Some(Op::Native(_)) => Use::UserOp,
+        Some(_) => Use::Reduce,
     }
 }
 
@@ -152,7 +152,7 @@ pub fn run<'py>(
                 sides.recv = Role::Blocks;
             }
         } else {
-            match side(&mut loans, name, msg, Intent::Send, sides.send, row, comm)? {
+            match side(&mut loans, name, msg, Intent::Send, sides.send, &call, comm)? {
                 Message::Ours(arg) => call.send = arg,
                 Message::Raw => return Ok(Outcome::Raw),
             }
@@ -168,7 +168,7 @@ pub fn run<'py>(
                 msg,
                 Intent::Receive,
                 sides.recv,
-                row,
+                &call,
                 comm,
             )? {
                 Message::Ours(arg) => call.recv = arg,
@@ -192,14 +192,14 @@ fn side(
     msg: &Bound<'_, PyAny>,
     intent: Intent,
     role: Role,
-    row: &Collective,
+    call: &Call,
     comm: Comm,
 ) -> PyResult<Message> {
-    let blocks = || blocks(row.kind, comm).map_err(|error| errors::operation(msg.py(), error));
+    let blocks = || blocks(call.kind, comm).map_err(|error| errors::operation(msg.py(), error));
     match role {
         Role::Absent => Ok(Message::Ours(Arg::Absent)),
-        Role::Whole => message::simple(loans, name, msg, intent, row.usage(), 0),
-        Role::Blocks => message::simple(loans, name, msg, intent, row.usage(), blocks()?),
+        Role::Whole => message::simple(loans, name, msg, intent, usage(call.op), 0),
+        Role::Blocks => message::simple(loans, name, msg, intent, usage(call.op), blocks()?),
         Role::Vector => message::vector(loans, name, msg, intent, blocks()?),
     }
 }

@@ -16,8 +16,10 @@ use crate::typestr;
 pub enum Use {
     /// They are moved.
     Move,
-    /// They are combined by an operation.
+    /// They are combined by an operation that dlmpi knows.
     Reduce,
+    /// They are combined by the caller's own operation, which is given the caller's own Datatype.
+    UserOp,
 }
 
 /// How a Datatype reads a tensor's memory.
@@ -83,7 +85,11 @@ pub fn reading(
     datatype: &Bound<'_, PyAny>,
     usage: Use,
 ) -> PyResult<Reading> {
-    let Some(named) = find(mpi4py, datatype)? else {
+    let named = match usage {
+        Use::UserOp => None,
+        _ => find(mpi4py, datatype)?,
+    };
+    let Some(named) = named else {
         return Ok(Reading::Raw);
     };
     judge(dtype, named, usage).map_err(|kind| {
@@ -103,7 +109,7 @@ fn judge(dtype: DType, named: Named, usage: Use) -> Result<Reading, String> {
         Named::Byte => "bytes".to_owned(),
     };
     let lawful = match (usage, named) {
-        (Use::Move, _) => true,
+        (Use::Move | Use::UserOp, _) => true,
         (Use::Reduce, Named::Byte) => false,
         (Use::Reduce, Named::Number(number)) => {
             // A store of bytes has no kind of its own; a complex number is two reals; the sign of an
@@ -112,10 +118,15 @@ fn judge(dtype: DType, named: Named, usage: Use) -> Result<Reading, String> {
                 || dtype.code == TypeCode::RAW
                 || real_part(dtype) == Some(number)
                 || (dtype.is_int() && number.is_int() && dtype.bits == number.bits)
+                // DLPack has one code for every 128-bit float; only the Datatype tells which it is.
+                || (dtype == QUAD && number == DType::LONG_DOUBLE)
         }
     };
     if lawful { Ok(Reading::Raw) } else { Err(kind) }
 }
+
+/// A 128-bit float of unknown kind.
+const QUAD: DType = DType::new(TypeCode::FLOAT, 128, 1);
 
 fn real_part(dtype: DType) -> Option<DType> {
     match dtype {

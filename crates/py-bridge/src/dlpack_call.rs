@@ -83,7 +83,9 @@ pub fn export(
     };
     let (foreign, view) = crate::capsule::take(&capsule)?;
     let device = merge(claimed, view.device())?;
-    Ok(Loan::of_foreign(foreign, view.with_device(device)).holding(obj.clone().unbind()))
+    let loan = Loan::of_foreign(foreign, view.with_device(device));
+    // The capsule too: some producers free the structure with it instead of in the deleter.
+    Ok(loan.holding(obj.clone().unbind()).holding(capsule.unbind()))
 }
 
 /// `__dlpack_device__()`, read leniently: some producers give `None` as the index of the CPU.

@@ -117,6 +117,7 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
+        // First the owner, then, as fields, the objects that its memory may belong to.
         if Python::try_attach(|py| self.release(py)).is_some() {
             return;
         }

@@ -28,6 +28,10 @@ pub struct Spec<'py> {
 }
 
 /// What a message became.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made and taken apart on the stack, once per argument"
+)]
 pub enum Message {
     /// An argument of our own path; its loan is in the [`Loans`].
     Ours(Arg),
@@ -194,7 +198,16 @@ impl<'py> Spec<'py> {
                 None => Ok(None),
             };
         }
-        let loan = registry::lend(name, &self.tensor, intent, &mut loans.order)?;
+        let loan = match registry::lend(name, &self.tensor, intent, &mut loans.order) {
+            Ok(loan) => loan,
+            // Elements that have no meaning here (foreign byte order) are still bytes under a Datatype.
+            Err(_)
+                if datatype.is_some() && usage == Use::Move && buffer::has_buffer(&self.tensor) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(datatype) = datatype {
             let dtype = loan.view().dtype();
             if datatype::reading(mpi4py, name, dtype, &datatype, usage)? == Reading::Raw {

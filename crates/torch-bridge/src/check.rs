@@ -55,7 +55,11 @@ fn resolve<'py>(
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
     let raised =
         |error| ExportError::raised(tensor.py(), format!("its `{}` failed", bit.asked), error);
-    if !tensor.call_method0(asked).and_then(|set| set.is_truthy()).map_err(raised)? {
+    if !tensor
+        .call_method0(asked)
+        .and_then(|set| set.is_truthy())
+        .map_err(raised)?
+    {
         return Ok(None);
     }
     match intent {
@@ -66,9 +70,18 @@ fn resolve<'py>(
 
 /// Kinds of tensors that have no plain strided memory: the attribute that shows it, and in words.
 const KINDS: [(&str, &str); 3] = [
-    ("is_meta", "it is a meta tensor, which has no data; materialise it first, e.g. `torch.empty_like(t, device='cpu')`"),
-    ("is_quantized", "it is a quantised tensor; pass `t.int_repr()` and move scale and zero point apart"),
-    ("is_nested", "it is a nested tensor; pass its buffer, `t.values()`"),
+    (
+        "is_meta",
+        "it is a meta tensor, which has no data; materialise it first, e.g. `torch.empty_like(t, device='cpu')`",
+    ),
+    (
+        "is_quantized",
+        "it is a quantised tensor; pass `t.int_repr()` and move scale and zero point apart",
+    ),
+    (
+        "is_nested",
+        "it is a nested tensor; pass its buffer, `t.values()`",
+    ),
 ];
 
 /// Why an export failed, in words for the person who passed the tensor; else the failure as it came.
@@ -79,7 +92,10 @@ pub fn explain(tensor: &Bound<'_, PyAny>, error: ExportError) -> ExportError {
         other => return other,
     };
     let is_set = |name: &str| {
-        tensor.getattr(name).and_then(|value| value.is_truthy()).unwrap_or(false)
+        tensor
+            .getattr(name)
+            .and_then(|value| value.is_truthy())
+            .unwrap_or(false)
     };
     if let Some((_, words)) = KINDS.iter().find(|(name, _)| is_set(name)) {
         return ExportError::Raised((*words).to_owned(), cause);

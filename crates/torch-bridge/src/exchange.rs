@@ -4,7 +4,7 @@
 use core::ffi::c_void;
 
 use dlpack_core::View;
-use dlpack_core::abi::{self, DLDevice, DLDataType, DLPackExchangeAPI, DLTensor};
+use dlpack_core::abi::{self, DLDataType, DLDevice, DLPackExchangeAPI, DLTensor};
 use py_bridge::{ExportError, ExportResult};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
@@ -52,7 +52,10 @@ impl Exchange {
                 // SAFETY:
                 // - As above, and of our major version, so that all fields are where ours are.
                 let functions = unsafe {
-                    ((*table).dltensor_from_py_object_no_sync, (*table).current_work_stream)
+                    (
+                        (*table).dltensor_from_py_object_no_sync,
+                        (*table).current_work_stream,
+                    )
                 };
                 return Ok(match functions {
                     (Some(view), Some(stream)) => Some(Exchange { view, stream }),
@@ -73,9 +76,16 @@ impl Exchange {
     pub fn view(&self, tensor: &Bound<'_, PyAny>) -> ExportResult<View> {
         let mut raw = DLTensor {
             data: std::ptr::null_mut(),
-            device: DLDevice { device_type: 0, device_id: 0 },
+            device: DLDevice {
+                device_type: 0,
+                device_id: 0,
+            },
             ndim: 0,
-            dtype: DLDataType { code: 0, bits: 0, lanes: 0 },
+            dtype: DLDataType {
+                code: 0,
+                bits: 0,
+                lanes: 0,
+            },
             shape: std::ptr::null_mut(),
             strides: std::ptr::null_mut(),
             byte_offset: 0,
@@ -86,7 +96,11 @@ impl Exchange {
         let code = unsafe { (self.view)(tensor.as_ptr().cast(), &mut raw) };
         if code != 0 {
             let py = tensor.py();
-            return Err(ExportError::raised(py, "torch cannot export it", PyErr::fetch(py)));
+            return Err(ExportError::raised(
+                py,
+                "torch cannot export it",
+                PyErr::fetch(py),
+            ));
         }
         // SAFETY:
         // - torch filled it; shape and strides are the tensor's own, and the interpreter is not released
@@ -105,7 +119,11 @@ impl Exchange {
         // - The thread is attached; `stream` is a pointer to be filled.
         let code = unsafe { (self.stream)(dlpack_core::DeviceKind::CUDA.0, dev, &mut stream) };
         if code != 0 {
-            return Err(ExportError::raised(py, "torch has no current stream", PyErr::fetch(py)));
+            return Err(ExportError::raised(
+                py,
+                "torch has no current stream",
+                PyErr::fetch(py),
+            ));
         }
         Ok(stream.addr() as u64)
     }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use dlpack_core::View;
 use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
-use py_bridge::{
-    ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder,
-};
+use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -29,7 +27,10 @@ impl Framework for Torch {
             return Ok(None);
         }
         let exchange = Exchange::of(ty)?;
-        Ok(Some(Arc::new(Tensor { exchange, forms: CallForms::default() })))
+        Ok(Some(Arc::new(Tensor {
+            exchange,
+            forms: CallForms::default(),
+        })))
     }
 }
 
@@ -51,7 +52,9 @@ impl Exporter for Tensor {
         intent: Intent,
         order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
-        let lent = self.lend(obj, intent, order).map_err(|error| check::explain(obj, error))?;
+        let lent = self
+            .lend(obj, intent, order)
+            .map_err(|error| check::explain(obj, error))?;
         Ok(match intent {
             Intent::Send => lent,
             Intent::Receive => lent.on_write(wrote, obj.clone().unbind()),
@@ -138,7 +141,9 @@ fn storage<'py>(obj: &Bound<'py, PyAny>) -> ExportResult<Bound<'py, PyAny>> {
 fn wrote(obj: &Bound<'_, PyAny>) -> PyResult<()> {
     static INCREMENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = obj.py();
-    INCREMENT.import(py, "torch.autograd.graph", "increment_version")?.call1((obj,))?;
+    INCREMENT
+        .import(py, "torch.autograd.graph", "increment_version")?
+        .call1((obj,))?;
     Ok(())
 }
 
@@ -146,7 +151,10 @@ fn wrote(obj: &Bound<'_, PyAny>) -> PyResult<()> {
 /// would start it in every process on a machine with a GPU.
 fn cuda_is_initialized(py: Python<'_>) -> ExportResult<bool> {
     static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    Ok(ASK.import(py, "torch.cuda", "is_initialized")?.call0()?.is_truthy()?)
+    Ok(ASK
+        .import(py, "torch.cuda", "is_initialized")?
+        .call0()?
+        .is_truthy()?)
 }
 
 /// Pinned memory may still be the target of a copy on torch's current stream.
@@ -158,7 +166,10 @@ fn wait_if_pinned(
 ) -> ExportResult<()> {
     let py = obj.py();
     if obj.call_method0(intern!(py, "is_pinned"))?.is_truthy()? {
-        let dev: i32 = py.import("torch.cuda")?.call_method0("current_device")?.extract()?;
+        let dev: i32 = py
+            .import("torch.cuda")?
+            .call_method0("current_device")?
+            .extract()?;
         let stream = exchange.current_stream(py, dev)?;
         order.refuse_capture(stream)?;
         order.wait_for(stream, dev);
