@@ -6,7 +6,8 @@ use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
 use crate::engine::{self, Handle, Keep, Operation};
-use crate::error::{Result, value_error};
+use crate::error::{Error, Result, value_error};
+use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 
 /// Starts a collective. Everything that can be refused on this rank is refused here; the rest comes with
@@ -16,7 +17,7 @@ use crate::ground::gate::Gate;
 /// and groups that overlap may start them in any order.
 ///
 /// # Errors
-/// As [`crate::run`]; besides [`crate::Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
+/// As [`crate::run`]; besides [`Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
 pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     engine::allowed(comm.mpi())?;
     if call.kind == CallKind::ReduceScatter && call.recvcounts.is_none() {
@@ -38,7 +39,10 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
             state.begin()?;
             Operation::ordered(plan, Arc::clone(state), gate.exchange(Some(call)), keep)
         }
-        (Err(why), _) => return Err(gate.refuse(why)),
+        (Err(why), _) => {
+            compare(gate.refusal(&why), &gate)?;
+            return Err(why);
+        }
     };
     let handle = operation.handle();
     // What can be issued at once is not left to the engine.
@@ -46,4 +50,36 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
         engine::submit(operation)?;
     }
     Ok(handle)
+}
+
+/// Numbers and compares a non-blocking collective that goes to MPI as the caller described it, as
+/// [`crate::announce`] does for a blocking one. A disagreement shows on the ranks whose call came through
+/// [`start`].
+///
+/// # Errors
+/// As for [`start`].
+pub fn announce_start(comm: &Comm, kind: CallKind) -> Result<()> {
+    let gate = Gate::open(*comm, kind)?;
+    compare(gate.exchange(None), &gate)
+}
+
+/// As [`crate::refuse`], for a non-blocking collective: the others learn of it while this rank goes on.
+pub fn refuse_start(comm: &Comm, kind: CallKind, why: &Error) {
+    // The caller raises `why` whatever happens here.
+    let _ = Gate::open(*comm, kind).and_then(|gate| compare(gate.refusal(why), &gate));
+}
+
+/// Compares in the background, so that this rank waits for nobody.
+fn compare(exchange: Option<Exchange>, gate: &Gate) -> Result<()> {
+    let (Some(exchange), Some(state)) = (exchange, gate.state()) else {
+        return Ok(());
+    };
+    engine::allowed(state.comm().mpi())?;
+    state.begin()?;
+    let mut operation = Operation::compared(Arc::clone(state), exchange);
+    if operation.step().done {
+        Ok(())
+    } else {
+        engine::submit(operation)
+    }
 }

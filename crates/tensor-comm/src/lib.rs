@@ -49,7 +49,7 @@ pub use comm::Comm;
 pub use dlpack_core::{DType, Device, Layout, View};
 pub use error::{Error, Result};
 pub use ground::settings::{Check, Settings};
-pub use immediate::start;
+pub use immediate::{announce_start, refuse_start, start};
 pub use kernels::ReduceOp;
 pub use p2p::{SendMode, recv, send, sendrecv};
 pub use wire::{Combine, Element, Wire, wire};

@@ -41,7 +41,8 @@ pub(crate) struct Step {
 pub(crate) struct Operation {
     comm: Comm,
     stage: Stage,
-    plan: Box<Plan>,
+    /// `None`: only compared, because this rank refuses the call or MPI does it as the caller described it.
+    plan: Option<Box<Plan>>,
     /// The communicator's state and this operation's place in its order; `None` where MPI was called at
     /// once on the user's communicator.
     order: Option<(Arc<State>, u64)>,
@@ -61,7 +62,7 @@ impl Operation {
         Operation {
             comm,
             stage,
-            plan,
+            plan: Some(plan),
             order: None,
             keep,
             handle,
@@ -80,9 +81,22 @@ impl Operation {
         Operation {
             comm,
             stage,
-            plan,
+            plan: Some(plan),
             order: Some((state, ticket)),
             keep,
+            handle: Handle::new(),
+        }
+    }
+
+    /// A comparison alone.
+    pub fn compared(state: Arc<State>, exchange: Exchange) -> Operation {
+        let (comm, ticket) = (state.comm(), state.ticket());
+        Operation {
+            comm,
+            stage: Stage::Checking(Box::new(exchange)),
+            plan: None,
+            order: Some((state, ticket)),
+            keep: Box::new(()),
             handle: Handle::new(),
         }
     }
@@ -148,11 +162,13 @@ impl Operation {
             let Some(private) = state.private(false)? else {
                 return Ok(moved);
             };
+            let Some(plan) = &self.plan else {
+                return Ok(Some(true));
+            };
             // SAFETY:
-            // - the plan is boxed and dropped only in `end`, after the request completed, as is the keeper of
+            // - the plan is boxed and dropped only with the operation, after the request completed, as is the keeper of
             //   the tensors' memory; `abandon` leaks both.
-            let started =
-                unsafe { self.plan.start_on(private) }.map_err(|error| state.report(error))?;
+            let started = unsafe { plan.start_on(private) }.map_err(|error| state.report(error))?;
             self.stage = Stage::Flying(started.0, started.1);
             state.pass_turn();
             moved = Some(false);
@@ -172,8 +188,11 @@ impl Operation {
                     });
                 }
             }
-            self.plan.settle()?;
-            return Ok(Some(true));
+            return self
+                .plan
+                .as_ref()
+                .map_or(Ok(()), |plan| plan.settle())
+                .map(|()| Some(true));
         }
         Ok(Some(true))
     }

@@ -84,14 +84,26 @@ impl Gate {
         }
     }
 
+    /// The comparison in which this rank says that it refuses the call, if one is due.
+    pub fn refusal(&self, why: &Error) -> Option<Exchange> {
+        let due = self.due()?;
+        let mut fingerprint =
+            Fingerprint::refused(self.kind, due.sequence, due.settings.word(), why);
+        due.add_settings(&mut fingerprint);
+        Some(Exchange::new(
+            Arc::clone(&due.state),
+            due.sequence,
+            &fingerprint,
+            true,
+        ))
+    }
+
     /// Tells the other ranks, where the call is due, that this one refuses it; the error that this rank
     /// then raises.
     pub fn refuse(&self, why: Error) -> Error {
-        let Some(due) = self.due() else { return why };
-        let mut fingerprint =
-            Fingerprint::refused(self.kind, due.sequence, due.settings.word(), &why);
-        due.add_settings(&mut fingerprint);
-        let exchange = Exchange::new(Arc::clone(&due.state), due.sequence, &fingerprint, true);
+        let Some(exchange) = self.refusal(&why) else {
+            return why;
+        };
         // The cause on this rank is more use to its caller than what the others see.
         match self.finish(exchange) {
             Ok(()) | Err(Error::Mismatch(_)) => why,
