@@ -98,7 +98,7 @@ fn family(dtype: DType) -> &'static Family {
         (TypeCode::BOOL, 8) => &TRUTH_VALUES,
         (TypeCode::FLOAT, 16 | 32 | 64) | (TypeCode::BFLOAT, 16) => &FLOATS,
         (TypeCode::LONG_DOUBLE, _) => &FLOATS,
-        (TypeCode::COMPLEX, 32 | 64 | 128) | (TypeCode::BCOMPLEX, 32) => &COMPLEX,
+        (TypeCode::COMPLEX, 32 | 64 | 128) => &COMPLEX,
         (TypeCode::COMPLEX_LONG_DOUBLE, _) => &COMPLEX,
         (TypeCode::FLOAT8_E8M0FNU, 8) => &SCALE_FACTORS,
         (
@@ -118,7 +118,7 @@ fn family(dtype: DType) -> &'static Family {
 
 /// Does `op` mean something for `dtype`? If not: what was asked, why it can't be, and what can.
 ///
-/// `longdouble` has meaning and no kernel: only the MPI library of the process knows C's type.
+/// `longdouble` has meaning beyond its kernels, MAX and MIN: its arithmetic is the MPI library's.
 pub fn meaning(op: ReduceOp, dtype: DType) -> Result<(), String> {
     let family = family(dtype);
     if family.ops.contains(&op) {

@@ -17,6 +17,7 @@ mod e8m0;
 mod f16c;
 mod format;
 mod int;
+mod longdouble;
 mod map;
 mod meaning;
 mod narrow;
@@ -81,7 +82,7 @@ pub type Widen = unsafe fn(src: *const u8, dst: *mut f32, n: usize);
 pub type Narrow = unsafe fn(src: *const f32, dst: *mut u8, n: usize);
 
 /// The kernel of an operation on a dtype, for the best tier of this processor; `None` where the operation
-/// has no meaning, and for `longdouble`, whose arithmetic is the MPI library's.
+/// has no meaning, and for SUM and PROD of `longdouble`, whose arithmetic is the MPI library's.
 pub fn kernel(op: ReduceOp, dtype: DType) -> Option<Kernel> {
     kernel_for(Tier::best(), op, dtype)
 }
@@ -106,6 +107,7 @@ pub fn kernel_for(tier: Tier, op: ReduceOp, dtype: DType) -> Option<Kernel> {
         (TypeCode::COMPLEX, 64) => real::complex_kernel::<f32>(tier, op),
         (TypeCode::COMPLEX, 128) => real::complex_kernel::<f64>(tier, op),
         (TypeCode::FLOAT8_E8M0FNU, 8) => e8m0::kernel(tier, op),
+        (TypeCode::LONG_DOUBLE, 128) => longdouble::kernel(tier, op),
         (code, bits) => narrow::row(code, bits)?.kernel(tier, op),
     }
 }

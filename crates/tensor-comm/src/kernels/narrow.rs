@@ -158,7 +158,6 @@ pub(super) fn row(code: TypeCode, bits: u8) -> Option<Row> {
         (TypeCode::FLOAT, 16) => real::<Half>(),
         (TypeCode::BFLOAT, 16) => real::<Plain<format::Bf16>>(),
         (TypeCode::COMPLEX, 32) => complex::<Half>(),
-        (TypeCode::BCOMPLEX, 32) => complex::<Plain<format::Bf16>>(),
         (TypeCode::FLOAT8_E3M4, 8) => real::<Plain<format::E3m4>>(),
         (TypeCode::FLOAT8_E4M3, 8) => real::<Plain<format::E4m3>>(),
         (TypeCode::FLOAT8_E4M3B11FNUZ, 8) => real::<Plain<format::E4m3b11fnuz>>(),
