@@ -91,7 +91,7 @@ def test_device_tuples_of_the_wild(device):
     assert out.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("device", [(), (1,), None, 1, ("cpu", 0), (1, 0, 0), (1, 2**70)], ids=str)
+@pytest.mark.parametrize("device", [(), (1,), None, 1, ("cpu", 0), (1, 2**70)], ids=str)
 def test_device_tuples_that_are_none(device):
     source = producers.Full(np.arange(4.0))
     source.device = device
@@ -135,7 +135,7 @@ def test_a_device_that_raises():
     assert any("on no device" in str(error) for error in chain(raised.value))
 
 
-@pytest.mark.parametrize("answer", [None, 3, "dltensor", object(), []], ids=repr)
+@pytest.mark.parametrize("answer", [None, 3, "dltensor", object(), []], ids=type)
 def test_an_answer_that_is_no_capsule(answer):
     source = producers.NotACapsule(np.zeros(2))
     source.answer = answer

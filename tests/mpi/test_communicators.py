@@ -108,7 +108,7 @@ def test_wrap_keeps_the_kind_of_communicator(comm):
         plain.Free()
 
 
-@pytest.mark.parametrize("thing", [None, 3, "COMM_WORLD", MPI.SUM], ids=repr)
+@pytest.mark.parametrize("thing", [None, 3, "COMM_WORLD", MPI.SUM], ids=type)
 def test_wrap_of_something_else_is_a_type_error(thing):
     with pytest.raises(TypeError):
         dlmpi.wrap(thing)

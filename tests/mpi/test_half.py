@@ -61,7 +61,7 @@ def test_one_rounding(comm, rng, *, reduction, name, op, n):
 
 
 @pytest.mark.parametrize("name", HALVES)
-@pytest.mark.parametrize("n", [1, 1000, 1_000_003])
+@pytest.mark.parametrize("n", [1, 1000, 200_003])
 def test_random_sums_are_close_and_equal(comm, rng, name, n):
     """In any order of float32 additions the result lies between these two roundings."""
     dtype = BY_NAME[name]

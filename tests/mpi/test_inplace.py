@@ -10,46 +10,45 @@ from support.arithmetic import exact, expected
 from support.boxes import Box
 from support.dtypes import BY_NAME, random_bits
 from support.layouts import WRITABLE
+from support.pairs import label, pairwise
 
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.parametrize("name", ["int32", "float64", "bfloat16", "float16", "complex64"]),
-    pytest.mark.parametrize("layout", WRITABLE, ids=str),
-    pytest.mark.parametrize("in_place", [MPI.IN_PLACE, None], ids=["IN_PLACE", "None"]),
-]
+pytestmark = pytest.mark.mpi
 N = 21
+METHODS = {}
 
 
-def boxed(rng, layout, dtype, values, rank):
-    """A box with rank's values; the stream of random numbers goes on equally on all ranks."""
-    boxes = [Box(layout.frameworks[-1], dtype, layout, len(v), rng).fill(v) for v in values]
-    return boxes[rank]
+def case(method):
+    """Puts a test's body into the table."""
+    METHODS[method.__name__.capitalize()] = method
+    return method
 
 
-def test_gather(comm, rng, name, layout, in_place):
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    root = int(rng.integers(size))
-    whole = random_bits(dtype, size * N, rng)
-    if rank == root:
-        # Only the root's own block is there before; the others are to come.
-        mine = boxed(rng, layout, dtype, [random_bits(dtype, size * N, rng)], 0)
-        before = mine.flat()
-        before[rank * N : (rank + 1) * N] = whole[rank * N : (rank + 1) * N]
-        mine.fill(before)
+def boxed(rng, layout, dtype, values):
+    return Box(layout.frameworks[-1], dtype, layout, len(values), rng).fill(values)
+
+
+@case
+def gather(comm, rng, dtype, layout, in_place):
+    rank, size, root = comm.rank, comm.size, comm.size - 1
+    whole, held = random_bits(dtype, size * N, rng), random_bits(dtype, size * N, rng)
+    own = slice(rank * N, (rank + 1) * N)
+    if rank == root:  # only the root's own block is there before
+        held[own] = whole[own]
+        mine = boxed(rng, layout, dtype, held)
         comm.Gather(in_place, mine.tensor, root=root)
         mine.expect(whole)
     else:
-        mine = Box("numpy", dtype, layout, N, rng).fill(whole[rank * N : (rank + 1) * N])
+        mine = boxed(rng, layout, dtype, whole[own])
         comm.Gather(mine.tensor, None, root=root)
         mine.expect_untouched()
 
 
-def test_scatter(comm, rng, name, layout, in_place):
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    root = int(rng.integers(size))
+@case
+def scatter(comm, rng, dtype, layout, in_place):
+    rank, size, root = comm.rank, comm.size, comm.size - 1
     whole = random_bits(dtype, size * N, rng)
     if rank == root:
-        mine = Box(layout.frameworks[-1], dtype, layout, size * N, rng).fill(whole)
+        mine = boxed(rng, layout, dtype, whole)
         comm.Scatter(mine.tensor, in_place, root=root)
         mine.expect_untouched()
     else:
@@ -58,95 +57,142 @@ def test_scatter(comm, rng, name, layout, in_place):
         mine.expect(whole[rank * N : (rank + 1) * N])
 
 
-def test_allgather(comm, rng, name, layout, in_place):
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    whole = random_bits(dtype, size * N, rng)
-    before = random_bits(dtype, size * N, rng)
-    before[rank * N : (rank + 1) * N] = whole[rank * N : (rank + 1) * N]
-    mine = Box(layout.frameworks[-1], dtype, layout, size * N, rng).fill(before)
+@case
+def allgather(comm, rng, dtype, layout, in_place):
+    own = slice(comm.rank * N, (comm.rank + 1) * N)
+    whole, held = (random_bits(dtype, comm.size * N, rng) for _ in range(2))
+    held[own] = whole[own]
+    mine = boxed(rng, layout, dtype, held)
     comm.Allgather(in_place, mine.tensor)
     mine.expect(whole)
 
 
-def test_alltoall(comm, rng, name, layout, in_place):
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    sent = [random_bits(dtype, size * N, rng) for _ in range(size)]
-    mine = boxed(rng, layout, dtype, sent, rank)
+@case
+def alltoall(comm, rng, dtype, layout, in_place):
+    sent = [random_bits(dtype, comm.size * N, rng) for _ in range(comm.size)]
+    mine = boxed(rng, layout, dtype, sent[comm.rank])
     comm.Alltoall(in_place, mine.tensor)
-    mine.expect(np.concatenate([part[rank * N : (rank + 1) * N] for part in sent]))
+    own = slice(comm.rank * N, (comm.rank + 1) * N)
+    mine.expect(np.concatenate([part[own] for part in sent]))
 
 
-@pytest.mark.parametrize("method", ["Allreduce", "Scan", "Exscan", "Reduce"])
-def test_reductions(comm, rng, *, name, layout, in_place, method):
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    root = int(rng.integers(size))
-    sent = [exact(dtype, "SUM", N, rng) for _ in range(size)]
-    mine = boxed(rng, layout, dtype, sent, rank)
-    over = {"Scan": range(rank + 1), "Exscan": range(rank)}.get(method, range(size))
-    if method == "Reduce":
-        if rank != root:
-            comm.Reduce(mine.tensor, None, root=root)
-            mine.expect_untouched()
-            return
-        comm.Reduce(in_place, mine.tensor, root=root)
-    else:
-        getattr(comm, method)(in_place, mine.tensor)
-    if over:
-        mine.expect(expected(dtype, "SUM", [sent[r] for r in over]))
-    else:
-        mine.expect_untouched()
+def reduction(name, over):
+    """All that differs between the reductions is whose inputs a rank gets."""
 
-
-@pytest.mark.parametrize("method", ["Reduce_scatter_block", "Reduce_scatter"])
-def test_reduce_scatters(comm, rng, *, name, layout, in_place, method):
-    """The result is in the first elements; what the others hold afterwards MPI leaves open."""
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    counts = [N] * size if method.endswith("block") else [N + r for r in range(size)]
-    start = sum(counts[:rank])
-    sent = [exact(dtype, "SUM", sum(counts), rng) for _ in range(size)]
-    mine = boxed(rng, layout, dtype, sent, rank)
-    more = () if method.endswith("block") else (counts,)
-    getattr(comm, method)(in_place, mine.tensor, *more)
-    part = slice(start, start + counts[rank])
-    mine.expect_first(expected(dtype, "SUM", [values[part] for values in sent]))
-
-
-@pytest.mark.parametrize("method", ["Gatherv", "Scatterv", "Allgatherv", "Alltoallv"])
-def test_vectors(comm, rng, *, name, layout, in_place, method):
-    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
-    counts = [3 + 2 * r for r in range(size)]
-    displs = [int(d) + 2 * r for r, d in enumerate(np.cumsum([0, *counts[:-1]]))]
-    total = displs[-1] + counts[-1] + 2
-    blocks = [np.arange(d, d + c) for c, d in zip(counts, displs, strict=True)]
-    held = [random_bits(dtype, total, rng) for _ in range(size)]
-    mine = boxed(rng, layout, dtype, held, rank)
-    message = [mine.tensor, (counts, displs)]
-    if method == "Allgatherv":
-        comm.Allgatherv(in_place, message)
-        for r in range(size):
-            held[rank][blocks[r]] = held[r][blocks[r]]
-        mine.expect(held[rank])
-    elif method == "Alltoallv":
-        # IN_PLACE: what rank r has for s and what it gets from s have one count, so all are equal.
-        same = [mine.tensor, ([4] * size, [5 * r for r in range(size)])]
-        comm.Alltoallv(in_place, same)
-        want = held[rank].copy()
-        for r in range(size):
-            want[5 * r : 5 * r + 4] = held[r][5 * rank : 5 * rank + 4]
-        mine.expect(want)
-    elif method == "Gatherv":
-        if rank == 0:
-            comm.Gatherv(in_place, message, root=0)
-            for r in range(size):
-                held[0][blocks[r]] = held[r][blocks[r]]
-            mine.expect(held[0])
+    def body(comm, rng, dtype, layout, in_place):
+        sent = [exact(dtype, "SUM", N, rng) for _ in range(comm.size)]
+        mine, ranks = boxed(rng, layout, dtype, sent[comm.rank]), over(comm.rank, comm.size)
+        if name != "Reduce":
+            getattr(comm, name)(in_place, mine.tensor)
+        elif ranks:
+            comm.Reduce(in_place, mine.tensor, root=0)
         else:
-            own = np.ascontiguousarray(held[rank][blocks[rank]])
-            comm.Gatherv(Box("numpy", dtype, layout, len(own), rng).fill(own).tensor, None)
-    elif rank == 0:
-        comm.Scatterv(message, in_place, root=0)
+            comm.Reduce(mine.tensor, None, root=0)
+        if ranks:
+            mine.expect(expected(dtype, "SUM", [sent[r] for r in ranks]))
+        else:
+            mine.expect_untouched()
+
+    METHODS[name] = body
+
+
+reduction("Reduce", lambda rank, size: range(0 if rank else size))
+reduction("Allreduce", lambda rank, size: range(size))
+reduction("Scan", lambda rank, size: range(rank + 1))
+reduction("Exscan", lambda rank, size: range(rank))
+
+
+def reduce_scatter(name, counts, *more):
+    """The result is in the first elements; what the others hold afterwards MPI leaves open."""
+
+    def body(comm, rng, dtype, layout, in_place):
+        each = counts(comm.size)
+        sent = [exact(dtype, "SUM", sum(each), rng) for _ in range(comm.size)]
+        mine = boxed(rng, layout, dtype, sent[comm.rank])
+        getattr(comm, name)(in_place, mine.tensor, *([each] if more else []))
+        start = sum(each[: comm.rank])
+        part = slice(start, start + each[comm.rank])
+        mine.expect_first(expected(dtype, "SUM", [values[part] for values in sent]))
+
+    METHODS[name] = body
+
+
+reduce_scatter("Reduce_scatter_block", lambda size: [N] * size)
+reduce_scatter("Reduce_scatter", lambda size: [N + r for r in range(size)], "counts")
+
+
+def vectors(comm, rng, dtype, counts):
+    """What every rank holds, where its blocks lie, and the message for a tensor of that."""
+    displs = [int(d) + 2 * r for r, d in enumerate(np.cumsum([0, *counts[:-1]]))]
+    blocks = [np.arange(d, d + c) for c, d in zip(counts, displs, strict=True)]
+    held = [random_bits(dtype, displs[-1] + counts[-1] + 2, rng) for _ in range(comm.size)]
+    return held, blocks, lambda tensor: [tensor, (counts, displs)]
+
+
+@case
+def gatherv(comm, rng, dtype, layout, in_place):
+    held, blocks, message = vectors(comm, rng, dtype, [3 + 2 * r for r in range(comm.size)])
+    if comm.rank == 0:
+        mine = boxed(rng, layout, dtype, held[0].copy())
+        comm.Gatherv(in_place, message(mine.tensor), root=0)
+        for r in range(comm.size):
+            held[0][blocks[r]] = held[r][blocks[r]]
+        mine.expect(held[0])
+    else:
+        comm.Gatherv(boxed(rng, layout, dtype, held[comm.rank][blocks[comm.rank]]).tensor, None)
+
+
+@case
+def scatterv(comm, rng, dtype, layout, in_place):
+    counts = [3 + 2 * r for r in range(comm.size)]
+    held, blocks, message = vectors(comm, rng, dtype, counts)
+    if comm.rank == 0:
+        mine = boxed(rng, layout, dtype, held[0])
+        comm.Scatterv(message(mine.tensor), in_place, root=0)
         mine.expect_untouched()
     else:
-        out = Box("numpy", dtype, layout, counts[rank], rng)
+        out = Box("numpy", dtype, layout, counts[comm.rank], rng)
         comm.Scatterv(None, out.tensor, root=0)
-        out.expect(held[0][blocks[rank]])
+        out.expect(held[0][blocks[comm.rank]])
+
+
+@case
+def allgatherv(comm, rng, dtype, layout, in_place):
+    held, blocks, message = vectors(comm, rng, dtype, [3 + 2 * r for r in range(comm.size)])
+    mine = boxed(rng, layout, dtype, held[comm.rank])
+    comm.Allgatherv(in_place, message(mine.tensor))
+    want = held[comm.rank].copy()
+    for r in range(comm.size):
+        want[blocks[r]] = held[r][blocks[r]]
+    mine.expect(want)
+
+
+@case
+def alltoallv(comm, rng, dtype, layout, in_place):
+    """What rank r has for s and what it gets from s are one count, in one place."""
+    pair = [[3 + abs(r - s) for s in range(comm.size)] for r in range(comm.size)]
+    all_held = [vectors(comm, rng, dtype, pair[r]) for r in range(comm.size)]
+    held, blocks, message = all_held[comm.rank]
+    mine = boxed(rng, layout, dtype, held[comm.rank])
+    comm.Alltoallv(in_place, message(mine.tensor))
+    want = held[comm.rank].copy()
+    for r in range(comm.size):
+        theirs, their_blocks, _ = all_held[r]
+        want[blocks[r]] = theirs[r][their_blocks[comm.rank]]
+    mine.expect(want)
+
+
+CASES = pairwise(
+    {
+        "method": tuple(METHODS),
+        "dtype": [BY_NAME[n] for n in ("int32", "float64", "bfloat16", "float16", "complex64")],
+        "layout": WRITABLE,
+        "in_place": ("IN_PLACE", "None"),
+    }
+)
+
+
+@pytest.mark.parametrize("row", CASES, ids=label)
+def test_in_place(comm, rng, row):
+    in_place = MPI.IN_PLACE if row["in_place"] == "IN_PLACE" else None
+    METHODS[row["method"]](comm, rng, row["dtype"], row["layout"], in_place)

@@ -46,7 +46,7 @@ def test_average_has_no_scan(comm):
             method(np.ones(3), np.zeros(3), op=dlmpi.AVG)
 
 
-@pytest.mark.parametrize("op", ["SUM", 3, None, object(), sum], ids=repr)
+@pytest.mark.parametrize("op", ["SUM", 3, None, 2.5, sum], ids=str)
 def test_no_operation(comm, op):
     with pytest.raises(TypeError):
         comm.Allreduce(np.ones(3), np.zeros(3), op=op)
