@@ -10,13 +10,13 @@ Importing this package starts no MPI and imports no framework.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
-from dlmpi._native import AVG, VERSION, borrow
+from dlmpi._native import AVG, VERSION, MismatchError, borrow
 
 if TYPE_CHECKING:
     from dlmpi import MPI as MPI
     from dlmpi.comm import wrap as wrap
 
-__all__ = ["AVG", "MPI", "__version__", "borrow", "wrap"]
+__all__ = ["AVG", "MPI", "MismatchError", "__version__", "borrow", "wrap"]
 
 __version__: str = VERSION
 

@@ -5,6 +5,7 @@ no Python frame lies between the caller and MPI; every method that makes a commu
 of ours. mpi4py's own classes stay what they are.
 """
 
+import atexit
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
@@ -159,6 +160,54 @@ class Intercomm(_Kept, mpi.Intercomm):
     """`mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
+
+
+class Request(mpi.Request):
+    """`mpi4py.MPI.Request` of an operation that dlmpi carries to its end.
+
+    To MPI it is a generalized request, so every way to complete it works: `MPI.Request.Waitall` and
+    its like too, mixed with other requests. An operation that failed raises its own exception from
+    the methods of this object, and an `MPI.Exception` from the class methods.
+    """
+
+    __slots__ = ("_pending",)
+
+    _pending: _native.Pending
+
+    def _completing(self, name: str, *args: Any) -> Any:
+        pending = getattr(self, "_pending", None)
+        try:
+            result = getattr(super(), name)(*args)
+        except mpi.Exception as error:
+            raise (pending and pending.error()) or error from None
+        return result
+
+    def Wait(self, status: mpi.Status | None = None) -> Any:
+        """Wait for the operation to complete."""
+        return self._completing("Wait", status)
+
+    def Test(self, status: mpi.Status | None = None) -> Any:
+        """Test for the completion of the operation."""
+        return self._completing("Test", status)
+
+    def wait(self, status: mpi.Status | None = None) -> Any:
+        """Wait for the operation to complete."""
+        return self._completing("wait", status)
+
+    def test(self, status: mpi.Status | None = None) -> Any:
+        """Test for the completion of the operation."""
+        return self._completing("test", status)
+
+
+def _make_request(handle: int, pending: _native.Pending) -> Request:
+    request = Request(mpi.Request.fromhandle(handle))
+    request._pending = pending
+    return request
+
+
+_native.set_request(_make_request)
+# Python code must not run on the engine's thread once the interpreter ends.
+atexit.register(_native.stop_engine)
 
 
 #: The most special class first.

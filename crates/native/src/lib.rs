@@ -12,6 +12,10 @@ mod _native {
     use py_bridge::borrow::{Borrow, Borrowed};
     #[pymodule_export]
     use py_bridge::describe::describe;
+    #[pymodule_export]
+    use py_bridge::errors::MismatchError;
+    #[pymodule_export]
+    use py_bridge::request::Pending;
 
     /// The version of this build.
     #[pymodule_export]
@@ -28,6 +32,19 @@ mod _native {
     #[pyfunction]
     fn forget(comm: &Bound<'_, PyAny>) -> PyResult<()> {
         py_bridge::mpi4py::bound()?.forget(comm)
+    }
+
+    /// Says what makes a Python request of `(handle, pending)`, for the non-blocking methods.
+    #[pyfunction]
+    fn set_request(make: Py<PyAny>) -> PyResult<()> {
+        py_bridge::mpi4py::bound()?.set_request(make);
+        Ok(())
+    }
+
+    /// Ends the engine's thread; operations under way are abandoned. For the end of the interpreter.
+    #[pyfunction]
+    fn stop_engine(py: Python<'_>) {
+        py.detach(tensor_comm::engine::stop);
     }
 
     /// What is known about the MPI library that is bound, or `None` before [`bind`].

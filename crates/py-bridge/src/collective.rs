@@ -4,7 +4,7 @@
 use mpi_runtime::BuiltinOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use tensor_comm::{Arg, Call, CallKind, Comm, Op, ReduceOp};
+use tensor_comm::{Arg, Call, CallKind, Comm, Error, Op, ReduceOp};
 
 use crate::avg::Avg;
 use crate::counts;
@@ -15,6 +15,7 @@ use crate::message::{self, Loans, Message};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
 use crate::params::{Param, Slots, Takes};
+use crate::request;
 
 /// How a buffer argument is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +119,73 @@ pub fn run<'py>(
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Outcome> {
     let core = |error| errors::operation(py, error);
-    let mut call = Call::new(row.kind);
+    let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
+    match fill(py, row, params, comm, slots, &mut call, &mut loans) {
+        Ok(true) => {}
+        Ok(false) => {
+            // mpi4py makes the call, and the other ranks may not know that.
+            py.detach(|| tensor_comm::announce(&comm, row.kind))
+                .map_err(core)?;
+            return Ok(Outcome::Raw);
+        }
+        Err(why) => {
+            let words = Error::Value(why.value(py).to_string());
+            py.detach(|| tensor_comm::refuse(&comm, row.kind, words));
+            return Err(why);
+        }
+    }
+    let done = py.detach(|| tensor_comm::run(&comm, &call));
+    // Also after an error: MPI may have written before it failed.
+    let told = loans.wrote(py);
+    done.map_err(core)?;
+    told?;
+    Ok(Outcome::Done)
+}
+
+/// Makes the call out of the arguments and starts it.
+///
+/// # Errors
+/// What any argument has to say; what MPI has to say comes with the request.
+pub fn start<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    row: &Collective,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Outcome> {
+    let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
+    match fill(py, row, params, comm, slots, &mut call, &mut loans) {
+        Ok(true) => {
+            let (handle, pending) = request::start(py, comm, &call, loans.into_borrowed())?;
+            mpi4py.request(py, handle, pending).map(Outcome::Value)
+        }
+        Ok(false) => {
+            py.detach(|| tensor_comm::announce_start(&comm, row.kind))
+                .map_err(|error| errors::operation(py, error))?;
+            Ok(Outcome::Raw)
+        }
+        Err(why) => {
+            let words = Error::Value(why.value(py).to_string());
+            py.detach(|| tensor_comm::refuse_start(&comm, row.kind, &words));
+            Err(why)
+        }
+    }
+}
+
+/// Makes the call out of the arguments, with all its memory borrowed and ready; `false` where the caller
+/// means raw memory.
+fn fill<'py>(
+    py: Python<'py>,
+    row: &Collective,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+    call: &mut Call,
+    loans: &mut Loans<'_>,
+) -> PyResult<bool> {
+    let mpi4py = loans.mpi4py;
+    let core = |error| errors::operation(py, error);
     let (mut sendbuf, mut recvbuf) = (None, None);
     for (param, slot) in params.iter().zip(slots) {
         match (param.takes, slot) {
@@ -143,7 +210,6 @@ pub fn run<'py>(
         _ => place(comm, call.root).map_err(core)?,
     };
     let mut sides = row.sides(place, inter);
-    let mut loans = Loans::new(mpi4py);
 
     if let (Role::Whole | Role::Blocks | Role::Vector, Some((name, msg))) = (sides.send, sendbuf) {
         if sides.send_in_place && mpi4py.is_in_place(msg) && !is_inter(row, comm).map_err(core)? {
@@ -152,9 +218,9 @@ pub fn run<'py>(
                 sides.recv = Role::Blocks;
             }
         } else {
-            match side(&mut loans, name, msg, Intent::Send, sides.send, &call, comm)? {
+            match side(loans, name, msg, Intent::Send, sides.send, call, comm)? {
                 Message::Ours(arg) => call.send = arg,
-                Message::Raw => return Ok(Outcome::Raw),
+                Message::Raw => return Ok(false),
             }
         }
     }
@@ -162,27 +228,14 @@ pub fn run<'py>(
         if sides.recv_in_place && mpi4py.is_in_place(msg) {
             call.recv = Arg::InPlace;
         } else {
-            match side(
-                &mut loans,
-                name,
-                msg,
-                Intent::Receive,
-                sides.recv,
-                &call,
-                comm,
-            )? {
+            match side(loans, name, msg, Intent::Receive, sides.recv, call, comm)? {
                 Message::Ours(arg) => call.recv = arg,
-                Message::Raw => return Ok(Outcome::Raw),
+                Message::Raw => return Ok(false),
             }
         }
     }
     loans.order.wait(py)?;
-    let done = py.detach(|| tensor_comm::run(&comm, &call));
-    // Also after an error: MPI may have written before it failed.
-    let told = loans.wrote(py);
-    done.map_err(core)?;
-    told?;
-    Ok(Outcome::Done)
+    Ok(true)
 }
 
 /// One buffer argument.

@@ -10,6 +10,13 @@ use pyo3::prelude::*;
 
 use crate::mpi4py::Mpi4py;
 
+pyo3::create_exception!(
+    dlmpi,
+    MismatchError,
+    PyRuntimeError,
+    "The ranks of a communicator called different collectives, or one with different arguments.\n\nRaised on every rank; the text says what each rank called. The communicator stays usable."
+);
+
 /// Why a Python object could not become a tensor. The argument's name is added by [`ExportError::named`].
 #[derive(Debug)]
 pub enum ExportError {
@@ -76,6 +83,7 @@ pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
         Error::Type(words) => PyTypeError::new_err(words),
         Error::Value(words) => PyValueError::new_err(words),
         Error::Mpi(error) => mpi(py, &error),
+        Error::Mismatch(words) => MismatchError::new_err(words),
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }

@@ -40,6 +40,7 @@ pub mod params;
 pub mod policy;
 pub mod raw;
 pub mod registry;
+pub mod request;
 pub mod table;
 pub mod typestr;
 

@@ -17,6 +17,7 @@ use crate::loan::Loan;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::registry;
+use crate::request::Borrowed;
 
 /// A message in its parts, as the caller wrote them.
 pub struct Spec<'py> {
@@ -57,6 +58,14 @@ impl<'a> Loans<'a> {
             order: StreamOrder::default(),
             sent: SmallVec::new(),
             received: SmallVec::new(),
+        }
+    }
+
+    /// The loans alone, for an operation that goes on after the call.
+    pub fn into_borrowed(self) -> Borrowed {
+        Borrowed {
+            sent: self.sent,
+            received: self.received,
         }
     }
 

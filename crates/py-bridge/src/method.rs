@@ -17,10 +17,12 @@ use crate::table::{Body, METHODS, ROWS, Row};
 use crate::{collective, delegate, errors, p2p};
 
 /// How a method ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Outcome {
     /// It is done.
     Done,
+    /// It is done, or under way, and gives this.
+    Value(Py<PyAny>),
     /// The caller means raw memory: mpi4py's own method does it.
     Raw,
 }
@@ -66,6 +68,7 @@ unsafe extern "C" fn entry<const ROW: usize>(
             }?;
             match dispatch(py, row, &slf, &slots)? {
                 Outcome::Done => Ok(py.None()),
+                Outcome::Value(value) => Ok(value),
                 Outcome::Raw => {
                     let real = REAL
                         .get()
@@ -106,6 +109,9 @@ fn dispatch<'py>(
         Body::Collective(collective) => {
             collective::run(py, mpi4py, collective, row.params, comm, slots)
         }
+        Body::Start(collective) => {
+            collective::start(py, mpi4py, collective, row.params, comm, slots)
+        }
     }
 }
 
@@ -113,8 +119,7 @@ fn dispatch<'py>(
 macro_rules! entries {
     ($($row:literal)*) => { [$(entry::<$row>),*] };
 }
-static ENTRIES: [Entry; METHODS] =
-    entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
+static ENTRIES: [Entry; METHODS] = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37);
 
 /// The descriptors of all rows, as `{class: {name: descriptor}}`, for the class bodies of our subclasses.
 /// They call mpi4py's own methods where the caller means raw memory.
@@ -150,7 +155,15 @@ fn descriptor<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = class.py();
     let name = CString::new(row.name)?;
-    let doc = CString::new(format!("{}\n--\n\n{}", signature(row, mpi4py), row.doc))?;
+    let form = match row.body {
+        Body::Start(_) => " Non-blocking: returns a request.",
+        _ => "",
+    };
+    let doc = CString::new(format!(
+        "{}\n--\n\n{}{form}",
+        signature(row, mpi4py),
+        row.doc
+    ))?;
     // Descriptors may outlive everything: their definitions live for ever, once per row and process.
     let definition = Box::leak(Box::new(ffi::PyMethodDef {
         ml_name: Box::leak(name.into_boxed_c_str()).as_ptr(),

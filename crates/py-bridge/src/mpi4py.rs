@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyModule, PyType};
 
 use crate::errors;
+use crate::request::Pending;
 
 /// `MPI_X *PyMPIX_Get(PyObject *)`: the address of the C handle inside the object.
 type Get = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut c_void;
@@ -30,6 +31,8 @@ pub struct Mpi4py {
     exception: Py<PyAny>,
     typedict: Py<PyDict>,
     module: Py<PyModule>,
+    /// Makes our Python request of a native handle and its end; set once by `dlmpi.comm`.
+    request: OnceLock<Py<PyAny>>,
 }
 
 static BOUND: OnceLock<Mpi4py> = OnceLock::new();
@@ -101,6 +104,7 @@ impl Mpi4py {
             typedict: module.getattr("_typedict")?.cast_into::<PyDict>()?.unbind(),
             in_place: in_place.unbind(),
             module: module.clone().unbind(),
+            request: OnceLock::new(),
         })
     }
 
@@ -201,6 +205,20 @@ impl Mpi4py {
     /// The `MPI.Datatype` of a type string such as `"d"`.
     pub fn typedict<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
         self.typedict.bind(py)
+    }
+
+    /// Says what makes a Python request of `(handle, pending)`.
+    pub fn set_request(&self, make: Py<PyAny>) {
+        let _ = self.request.set(make);
+    }
+
+    /// A Python request of a native handle and its end.
+    ///
+    /// # Errors
+    /// What Python raised.
+    pub fn request(&self, py: Python<'_>, handle: u64, pending: Pending) -> PyResult<Py<PyAny>> {
+        let make = self.request.get().ok_or_else(errors::unbound)?;
+        make.call1(py, (handle, pending))
     }
 
     /// `MPI.Exception(code)`.

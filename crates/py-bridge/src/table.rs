@@ -36,6 +36,8 @@ pub enum Body {
     Sendrecv,
     /// A collective operation.
     Collective(Collective),
+    /// Starts a collective operation.
+    Start(Collective),
 }
 
 /// One native method.
@@ -132,32 +134,64 @@ use CallKind as K;
 use Role::{Absent, Blocks, Vector, Whole};
 use Rooted::{Bcast, Recv, Send};
 
-/// Every native method.
+/// Point-to-point.
 #[rustfmt::skip]
-pub static ROWS: [Row; METHODS] = [
+const MESSAGES: [Row; 6] = [
     row("Send", SEND, "Blocking send.", Body::Send(SendMode::Standard)),
     row("Ssend", SEND, "Blocking send in synchronous mode.", Body::Send(SendMode::Synchronous)),
     row("Bsend", SEND, "Blocking send in buffered mode.", Body::Send(SendMode::Buffered)),
     row("Rsend", SEND, "Blocking send in ready mode.", Body::Send(SendMode::Ready)),
     row("Recv", RECV, "Blocking receive.", Body::Recv),
     row("Sendrecv", SENDRECV, "Send and receive a message.", Body::Sendrecv),
-    row("Bcast", BCAST, "Broadcast data from one process to all other processes.", rooted(K::Bcast, Whole, Whole, Bcast)),
-    row("Gather", PAIR_ROOT, "Gather data to one process from all other processes.", rooted(K::Gather, Whole, Blocks, Recv)),
-    row("Gatherv", PAIR_ROOT, "Gather to one process, with a count and a displacement per process.", rooted(K::Gatherv, Whole, Vector, Recv)),
-    row("Scatter", PAIR_ROOT, "Scatter data from one process to all other processes.", rooted(K::Scatter, Blocks, Whole, Send)),
-    row("Scatterv", PAIR_ROOT, "Scatter from one process, with a count and a displacement per process.", rooted(K::Scatterv, Vector, Whole, Send)),
-    row("Allgather", PAIR, "Gather data from all processes and give all of it to each.", all(K::Allgather, Whole, Blocks)),
-    row("Allgatherv", PAIR, "Gather to all, with a count and a displacement per process.", all(K::Allgatherv, Whole, Vector)),
-    row("Alltoall", PAIR, "Send a block to each process and receive one from each.", all(K::Alltoall, Blocks, Blocks)),
-    row("Alltoallv", PAIR, "All to all, with a count and a displacement per process.", all(K::Alltoallv, Vector, Vector)),
-    row("Reduce", PAIR_OP_ROOT, "Reduce to the root.", rooted(K::Reduce, Whole, Whole, Recv)),
-    row("Allreduce", PAIR_OP, "Reduce to all.", all(K::Allreduce, Whole, Whole)),
-    row("Reduce_scatter_block", PAIR_OP, "Reduce, then scatter blocks of equal size.", all(K::ReduceScatterBlock, Blocks, Whole)),
-    row("Reduce_scatter", PAIR_COUNTS_OP, "Reduce, then scatter blocks of the given sizes.", all(K::ReduceScatter, Whole, Whole)),
-    row("Barrier", &[], "Barrier synchronization.", all(K::Barrier, Absent, Absent)),
-    Row { class: Class::Intracomm, ..row("Scan", PAIR_OP, "Inclusive scan.", all(K::Scan, Whole, Whole)) },
-    Row { class: Class::Intracomm, ..row("Exscan", PAIR_OP, "Exclusive scan.", all(K::Exscan, Whole, Whole)) },
 ];
 
-/// Number of rows.
-pub const METHODS: usize = 22;
+/// The collectives, each with the name of its non-blocking form.
+#[rustfmt::skip]
+const COLLECTIVES: [(&str, Row); 16] = [
+    ("Ibcast", row("Bcast", BCAST, "Broadcast data from one process to all other processes.", rooted(K::Bcast, Whole, Whole, Bcast))),
+    ("Igather", row("Gather", PAIR_ROOT, "Gather data to one process from all other processes.", rooted(K::Gather, Whole, Blocks, Recv))),
+    ("Igatherv", row("Gatherv", PAIR_ROOT, "Gather to one process, with a count and a displacement per process.", rooted(K::Gatherv, Whole, Vector, Recv))),
+    ("Iscatter", row("Scatter", PAIR_ROOT, "Scatter data from one process to all other processes.", rooted(K::Scatter, Blocks, Whole, Send))),
+    ("Iscatterv", row("Scatterv", PAIR_ROOT, "Scatter from one process, with a count and a displacement per process.", rooted(K::Scatterv, Vector, Whole, Send))),
+    ("Iallgather", row("Allgather", PAIR, "Gather data from all processes and give all of it to each.", all(K::Allgather, Whole, Blocks))),
+    ("Iallgatherv", row("Allgatherv", PAIR, "Gather to all, with a count and a displacement per process.", all(K::Allgatherv, Whole, Vector))),
+    ("Ialltoall", row("Alltoall", PAIR, "Send a block to each process and receive one from each.", all(K::Alltoall, Blocks, Blocks))),
+    ("Ialltoallv", row("Alltoallv", PAIR, "All to all, with a count and a displacement per process.", all(K::Alltoallv, Vector, Vector))),
+    ("Ireduce", row("Reduce", PAIR_OP_ROOT, "Reduce to the root.", rooted(K::Reduce, Whole, Whole, Recv))),
+    ("Iallreduce", row("Allreduce", PAIR_OP, "Reduce to all.", all(K::Allreduce, Whole, Whole))),
+    ("Ireduce_scatter_block", row("Reduce_scatter_block", PAIR_OP, "Reduce, then scatter blocks of equal size.", all(K::ReduceScatterBlock, Blocks, Whole))),
+    ("Ireduce_scatter", row("Reduce_scatter", PAIR_COUNTS_OP, "Reduce, then scatter blocks of the given sizes.", all(K::ReduceScatter, Whole, Whole))),
+    ("Ibarrier", row("Barrier", &[], "Barrier synchronization.", all(K::Barrier, Absent, Absent))),
+    ("Iscan", Row { class: Class::Intracomm, ..row("Scan", PAIR_OP, "Inclusive scan.", all(K::Scan, Whole, Whole)) }),
+    ("Iexscan", Row { class: Class::Intracomm, ..row("Exscan", PAIR_OP, "Exclusive scan.", all(K::Exscan, Whole, Whole)) }),
+];
+
+/// Number of native methods.
+pub const METHODS: usize = MESSAGES.len() + 2 * COLLECTIVES.len();
+
+/// Every native method.
+pub static ROWS: [Row; METHODS] = rows();
+
+const fn rows() -> [Row; METHODS] {
+    let mut rows = [MESSAGES[0]; METHODS];
+    let mut i = 0;
+    while i < MESSAGES.len() {
+        rows[i] = MESSAGES[i];
+        i += 1;
+    }
+    let mut c = 0;
+    while c < COLLECTIVES.len() {
+        let (name, blocking) = COLLECTIVES[c];
+        rows[i] = blocking;
+        if let Body::Collective(collective) = blocking.body {
+            rows[i + 1] = Row {
+                name,
+                body: Body::Start(collective),
+                ..blocking
+            };
+        }
+        i += 2;
+        c += 1;
+    }
+    rows
+}

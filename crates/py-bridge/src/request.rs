@@ -1,0 +1,156 @@
+//! Requests of the non-blocking operations that dlmpi's engine carries: MPI's own generalized requests,
+//! so that every way to complete a request in mpi4py works on them.
+//!
+//! Knows how an operation's end reaches MPI and Python, not what it did.
+
+use std::time::Duration;
+
+use mpi_runtime::{GeneralizedRequest, Mpi, StatusPtr};
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+use tensor_comm::Call;
+use tensor_comm::engine::{Handle, Keep};
+
+use crate::errors;
+use crate::loan::Loan;
+
+/// The loans of an operation under way, and the call that describes their tensors.
+pub struct Borrowed {
+    /// Tensors that are read.
+    pub sent: SmallVec<[Loan; 1]>,
+    /// Tensors that are written.
+    pub received: SmallVec<[Loan; 1]>,
+}
+
+impl Keep for Borrowed {
+    fn done(&mut self, written: bool) {
+        // Without an interpreter the loans leak themselves (loan.rs).
+        let _ = Python::try_attach(|py| {
+            for loan in self.received.drain(..) {
+                if let (true, Err(error)) = (written, loan.wrote(py)) {
+                    error.write_unraisable(py, None);
+                }
+            }
+            self.sent.clear();
+        });
+    }
+}
+
+/// The end of an operation, as the Python request that waits for it sees it.
+#[pyclass(frozen, module = "dlmpi._native")]
+pub struct Pending {
+    handle: Handle,
+}
+
+#[pymethods]
+impl Pending {
+    /// Whether the operation has ended.
+    fn done(&self) -> bool {
+        self.handle.is_done()
+    }
+
+    /// The exception of an operation that failed; `None` while it is under way and when it ended well.
+    fn error(&self, py: Python<'_>) -> Option<PyErr> {
+        let result = self.handle.result()?;
+        result.err().map(|error| errors::operation(py, error))
+    }
+
+    /// Waits until the operation has ended, at most `timeout` seconds; says whether it has. Two
+    /// interrupts end the wait: Python's own handler runs in between.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        const STEP: f64 = 0.1;
+        let mut left = timeout.unwrap_or(f64::INFINITY);
+        loop {
+            let step = Duration::from_secs_f64(left.clamp(0.0, STEP));
+            if py.detach(|| self.handle.wait_for(step)).is_some() {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            left -= STEP;
+            if left <= 0.0 {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// What MPI asks of a generalized request.
+struct Progress {
+    mpi: &'static Mpi,
+    handle: Handle,
+}
+
+impl GeneralizedRequest for Progress {
+    unsafe fn query(&self, status: StatusPtr) -> Result<(), i32> {
+        let constants = self.mpi.constants();
+        // SAFETY:
+        // - MPI passes a status to fill.
+        unsafe {
+            self.mpi.status_set(
+                status,
+                constants.undefined,
+                constants.undefined,
+                constants.success,
+            )
+        };
+        if let Some(byte) = self.mpi.datatype(mpi_runtime::Basic::Byte) {
+            // SAFETY:
+            // - as above. A failure leaves a count that nobody asks a collective for.
+            let _ = unsafe { self.mpi.status_set_elements(status, byte, 0) };
+        }
+        // SAFETY:
+        // - as above.
+        let _ = unsafe { self.mpi.status_set_cancelled(status, false) };
+        match self.handle.result() {
+            Some(Err(tensor_comm::Error::Mpi(mpi_runtime::Error::Mpi(error)))) => Err(error.code),
+            Some(Err(_)) => Err(constants.err_other),
+            _ => Ok(()),
+        }
+    }
+
+    fn cancel(&self, _complete: bool) -> Result<(), i32> {
+        // Collectives cannot be cancelled (MPI 4.1 §6.12).
+        Err(self.mpi.constants().err_request)
+    }
+}
+
+/// The pieces of a Python request: MPI's handle as a number, and its end.
+///
+/// # Errors
+/// What MPI reports when it cannot make a request; the operation goes on then.
+pub fn make(py: Python<'_>, mpi: &'static Mpi, handle: Handle) -> PyResult<(u64, Pending)> {
+    let progress = Progress {
+        mpi,
+        handle: handle.clone(),
+    };
+    let request = mpi
+        .grequest_start(progress)
+        .map_err(|error| errors::mpi(py, &error))?;
+    handle.on_done(move |_| {
+        // SAFETY:
+        // - the request was just started, is completed here once, and cannot be freed before.
+        // A failure would leave a request that never completes, which MPI reports where it is waited for.
+        let _ = unsafe { mpi.grequest_complete(request) };
+    });
+    Ok((request.raw(), Pending { handle }))
+}
+
+/// Starts a collective and hands its loans to the engine.
+///
+/// # Errors
+/// What can be refused on this rank.
+pub fn start(
+    py: Python<'_>,
+    comm: tensor_comm::Comm,
+    call: &Call,
+    borrowed: Borrowed,
+) -> PyResult<(u64, Pending)> {
+    let keep: Box<dyn Keep> = Box::new(borrowed);
+    let handle = py.detach(|| tensor_comm::start(&comm, call, keep));
+    make(
+        py,
+        comm.mpi(),
+        handle.map_err(|error| errors::operation(py, error))?,
+    )
+}
