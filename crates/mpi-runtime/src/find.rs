@@ -53,7 +53,12 @@ pub(crate) fn by_opening(path: Option<&Path>) -> Result<Found, LoadError> {
     let mut failures = Vec::new();
     for name in names {
         match Library::open(&name) {
-            Ok(library) => return examine(library, format!("dlopen of {}", name.display())),
+            Ok(library) => {
+                // Nothing else of the process sees a library that is refused.
+                let found = examine(library, format!("dlopen of {}", name.display()))?;
+                Library::publish(&name).map_err(|detail| LoadError::CannotOpen { detail })?;
+                return Ok(found);
+            }
             Err(detail) => failures.push(detail),
         }
     }

@@ -26,9 +26,18 @@ impl Library {
         Library::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
     }
 
-    /// Opens a library, in global scope: plugins of MPI libraries look its symbols up there.
+    /// Opens a library for ourselves.
     pub fn open(path: &Path) -> Result<Library, String> {
-        Library::dlopen(path, libc::RTLD_LAZY | libc::RTLD_GLOBAL)
+        Library::dlopen(path, libc::RTLD_LAZY | libc::RTLD_LOCAL)
+    }
+
+    /// Moves an open library to the global scope: plugins of MPI libraries look its symbols up there.
+    pub fn publish(path: &Path) -> Result<(), String> {
+        Library::dlopen(
+            path,
+            libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_GLOBAL,
+        )
+        .map(|_| ())
     }
 
     fn dlopen(path: &Path, flags: c_int) -> Result<Library, String> {

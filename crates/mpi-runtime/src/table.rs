@@ -57,9 +57,9 @@ macro_rules! table {
             }
         }
 
-        /// Every name that the table looks up, and whether the library must have it.
+        /// Every field with the name that it is looked up by.
         #[cfg(test)]
-        pub(crate) const NAMES: &[(&std::ffi::CStr, bool)] = &[$(($rs, true),)* $(($os, false),)*];
+        const ROWS: &[(&str, &std::ffi::CStr)] = &[$((stringify!($r), $rs),)* $((stringify!($o), $os),)*];
     };
     (@ret) => { c_int };
     (@ret $t:ty) => { $t };
@@ -268,5 +268,18 @@ table! {
         type_size_x = c"MPI_Type_size_x" (H, *mut Big);
         type_get_envelope_c = c"MPI_Type_get_envelope_c" (H, *mut Big, *mut Big, *mut Big, *mut Big, IntOut);
         op_create_c = c"MPI_Op_create_c" (UserFnC<H>, c_int, *mut H);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row that looked another function up would call it with the wrong arguments.
+    #[test]
+    fn every_field_is_named_like_its_function() {
+        for (field, symbol) in ROWS {
+            assert_eq!(format!("mpi_{field}"), text(symbol).to_lowercase());
+        }
     }
 }

@@ -17,6 +17,7 @@ mod errors;
 mod generalized;
 mod immediate;
 mod large;
+mod large_counts;
 mod messages;
 mod operations;
 mod requests;
@@ -93,6 +94,7 @@ fn run(
     operations::all(&mut suite);
     generalized::all(&mut suite);
     errors::all(&mut suite);
+    large_counts::all(&mut suite);
     if large {
         large::all(&mut suite);
     } else {
