@@ -33,7 +33,7 @@ mod format {
 /// Arm's Linux: IEEE quadruple precision.
 #[cfg(all(target_arch = "aarch64", not(target_vendor = "apple")))]
 mod format {
-    use super::super::order::order_by_magnitude;
+    use super::super::order::{Ordered, order_by_magnitude};
 
     pub(super) struct LongDouble;
 
