@@ -17,6 +17,8 @@ pub(crate) struct Found {
     pub version: String,
     /// Where `MPI_Allreduce` is: two finds of the same library agree on it.
     pub identity: usize,
+    /// The name by which we opened it, if it was not in the process before.
+    pub opened: Option<PathBuf>,
 }
 
 /// In the global scope of the process.
@@ -54,10 +56,11 @@ pub(crate) fn by_opening(path: Option<&Path>) -> Result<Found, LoadError> {
     for name in names {
         match Library::open(&name) {
             Ok(library) => {
-                // Nothing else of the process sees a library that is refused.
                 let found = examine(library, format!("dlopen of {}", name.display()))?;
-                Library::publish(&name).map_err(|detail| LoadError::CannotOpen { detail })?;
-                return Ok(found);
+                return Ok(Found {
+                    opened: Some(name),
+                    ..found
+                });
             }
             Err(detail) => failures.push(detail),
         }
@@ -111,6 +114,7 @@ fn examine(library: Library, how: String) -> Result<Found, LoadError> {
         path,
         version,
         identity: anchor.as_ptr() as usize,
+        opened: None,
     })
 }
 

@@ -263,7 +263,12 @@ fn install(find: impl FnOnce() -> Result<Found, LoadError>) -> Result<&'static M
             asked: found.path,
         });
     }
+    let opened = found.opened.clone();
     let mpi = build(found)?;
+    if let Some(name) = opened {
+        // Only now: nothing else of the process shall see a library that is refused.
+        Library::publish(&name).map_err(|detail| LoadError::CannotOpen { detail })?;
+    }
     Ok(GLOBAL.get_or_init(|| mpi))
 }
 
