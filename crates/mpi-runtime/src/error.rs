@@ -124,8 +124,8 @@ pub enum LoadError {
     },
     /// The caller's view of MPI and ours are of different ABIs.
     #[error(
-        "the MPI that was found ({library}, {family} ABI, by {how}) has {what} {found}, but the caller's MPI has {expected}: \
-         two different MPI libraries are in this process. Start it with one MPI (one of LD_PRELOAD, MPI4PY_LIBMPI or the linked libmpi names another)"
+        "{what} is {found} in the MPI that was found ({library}, {family} ABI, by way of {how}), but the caller's MPI says {expected}: \
+         two different MPI libraries are in this process; start it with one (LD_PRELOAD, MPI4PY_LIBMPI or a linked libmpi may name the other)"
     )]
     Mismatch {
         /// What was compared.

@@ -98,12 +98,12 @@ impl Mpi {
     ) -> Result<(), LoadError> {
         let rows = [
             (
-                "handles of this many bytes:",
+                "the size of a handle",
                 self.handle_bytes() as i64,
                 handle_bytes as i64,
             ),
             (
-                "an MPI_Status of this many bytes:",
+                "the size of an MPI_Status",
                 self.status_bytes() as i64,
                 status_bytes as i64,
             ),
