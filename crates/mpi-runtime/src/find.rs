@@ -74,7 +74,7 @@ pub(crate) fn by_opening(path: Option<&Path>) -> Result<Found, LoadError> {
 /// because under the other one every rank would be a job of its own.
 fn usual_names() -> Vec<PathBuf> {
     let mpich = ["libmpi.so.12", "libmpich.so.12"];
-    let open_mpi = ["libmpi.so.40", "libmpi.so.80"];
+    let open_mpi = ["libmpi.so.40"];
     let standard = ["libmpi_abi.so.1"];
     let last = ["libmpi.so"];
     let under_open_mpi = std::env::var_os("OMPI_COMM_WORLD_SIZE").is_some();
