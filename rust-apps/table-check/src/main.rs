@@ -14,6 +14,7 @@ mod communicators;
 mod datatypes;
 mod environment;
 mod errors;
+mod far;
 mod generalized;
 mod immediate;
 mod large;
