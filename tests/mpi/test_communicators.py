@@ -147,17 +147,16 @@ def test_attributes_and_names_are_kept(comm):
     MPI.Comm.Free_keyval(keyval)
 
 
-def test_communicators_come_and_go(comm):
-    """More communicators than an MPI has contexts for, each used once and freed: none leaks."""
-    if comm.size > 2:
-        pytest.skip("a question of one rank's bookkeeping; slow on more ranks than cores")
+def test_communicators_come_and_go():
+    """More communicators than an MPI has contexts for, each used and freed: none leaks. Each rank
+    does it alone."""
     tensor = torch.ones(3, dtype=torch.bfloat16)
     for _ in range(2200):
-        made = comm.Dup()
+        made = MPI.COMM_SELF.Dup()
         out = torch.zeros(3, dtype=torch.bfloat16)
         made.Allreduce(tensor, out)
         made.Free()
-    assert out.tolist() == [comm.size] * 3
+    assert out.tolist() == [1] * 3
 
 
 def test_a_reused_handle_is_not_taken_for_the_old_one(comm):
