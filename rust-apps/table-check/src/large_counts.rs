@@ -2,8 +2,8 @@
 //! displacement alone is large.
 //!
 //! Some run on MPI_COMM_SELF: with elements of no size Intel MPI 2021.18's Ibcast_c fails on several ranks
-//! ("Invalid communicator"), and MPICH 5.0.2's Reduce_scatter_c ("Invalid count"). Both libraries carry
-//! real data of such lengths.
+//! ("Invalid communicator"), and MPICH 5.0.2's Reduce_scatter_c ("Invalid count"), which does
+//! carry real data of such a length.
 
 use crate::far;
 use crate::suite::{Context, IGNORE, Suite, input, output};
@@ -11,7 +11,8 @@ use mpi_runtime::{Comm, Datatype, Error, Mpi, Op, Request, StatusBuf, UserOp};
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 pub fn all(suite: &mut Suite) {
-    let checks: [(&str, fn(&Context)); 5] = [
+    type Check = fn(&Context);
+    let checks: [(&str, Check); 5] = [
         ("large counts: messages", messages),
         ("large counts: collectives", collectives),
         ("large counts: reductions", reductions),
