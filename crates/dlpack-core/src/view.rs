@@ -71,9 +71,10 @@ impl View {
         } else {
             let (low, high) = layout.span();
             let address = data.addr();
-            let first = usize::try_from(byte_offset)
+            // No allocation is larger than isize::MAX bytes, so no offset into one is.
+            let first = isize::try_from(byte_offset)
                 .ok()
-                .and_then(|o| address.checked_add(o));
+                .and_then(|o| address.checked_add_signed(o));
             let reach =
                 first.and_then(|f| f.checked_add_signed(low).and(f.checked_add_signed(high)));
             match (first, reach) {

@@ -19,6 +19,7 @@ mod agreed;
 #[cfg(test)]
 mod agreement;
 mod arg;
+mod arrival;
 mod call;
 mod collective;
 mod comm;

@@ -62,10 +62,19 @@ macro_rules! own_ops {
 }
 
 own_ops! {
+    // Open MPI 5.0.11 saturates these sums where it uses vector instructions.
+    SumI8: Sum of I8;
+    SumU8: Sum of U8;
+    SumI16: Sum of I16;
+    SumU16: Sum of U16;
+    // Libraries differ in what MAX and MIN make of NaN and of signed zeros.
+    MaxLongDouble: Max of LONG_DOUBLE;
+    MinLongDouble: Min of LONG_DOUBLE;
     MaxF32: Max of F32;
     MinF32: Min of F32;
     MaxF64: Max of F64;
     MinF64: Min of F64;
+    // MPI has no such type.
     ProdE8M0: Prod of F8_E8M0FNU;
     MaxE8M0: Max of F8_E8M0FNU;
     MinE8M0: Min of F8_E8M0FNU;

@@ -3,6 +3,7 @@
 use mpi_runtime::{StatusBuf, StatusPtr};
 
 use crate::arg::Part;
+use crate::arrival::{self, Room};
 use crate::comm::Comm;
 use crate::counted::{Counted, counted};
 use crate::error::Result;
@@ -25,6 +26,8 @@ struct Message {
     side: Side,
     wire: WireType,
     counted: Counted,
+    /// Bytes of all elements.
+    bytes: usize,
 }
 
 impl Message {
@@ -35,6 +38,7 @@ impl Message {
             side: Side::sending(Ranges::part(part), element, copy)?,
             wire,
             counted,
+            bytes: part.count() * part.view().itemsize(),
         })
     }
 
@@ -45,17 +49,34 @@ impl Message {
             side: Side::receiving(Ranges::part(part), element, false)?,
             wire,
             counted,
+            bytes: part.count() * part.view().itemsize(),
         })
+    }
+
+    /// Where the elements are, as MPI takes it.
+    fn room(&self) -> Room {
+        let Counted {
+            count, datatype, ..
+        } = self.counted;
+        Room {
+            ptr: self.side.ptr(),
+            count,
+            datatype,
+            bytes: self.bytes,
+        }
     }
 
     /// Brings home as many whole elements as came.
     fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
-        let (mpi, bytes) = (comm.mpi(), self.wire.bytes as i64);
+        if self.side.is_direct() {
+            return Ok(());
+        }
+        let mpi = comm.mpi();
         // SAFETY:
         // - MPI has just filled this status in.
         let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
         // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
-        let whole = came.map_or(usize::MAX, |came| (came / bytes) as usize);
+        let whole = came.map_or(usize::MAX, |came| came as usize / self.wire.bytes);
         self.side.settle(whole, None)
     }
 }
@@ -101,23 +122,26 @@ pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) 
     let message = Message::receiving(*comm, part)?;
     let mut own = StatusBuf::new();
     let status = filled(&message, status, &mut own);
-    let (ptr, count, datatype) = (
-        message.side.ptr(),
-        message.counted.count,
-        message.counted.datatype,
-    );
+    let (mpi, room) = (comm.mpi(), message.room());
     // SAFETY:
     // - the side has room for as many elements, writable (side.rs), and lives past the call.
     // - `status` is the caller's or our own.
     unsafe {
-        comm.mpi()
-            .recv(ptr, count, datatype, source, tag, comm.raw(), status)
-    }?;
-    if message.side.is_direct() {
-        Ok(())
-    } else {
-        message.settle(*comm, status)
+        if arrival::overruns(mpi) {
+            arrival::recv(mpi, &room, source, tag, comm.raw(), status)?;
+        } else {
+            mpi.recv(
+                room.ptr,
+                room.count,
+                room.datatype,
+                source,
+                tag,
+                comm.raw(),
+                status,
+            )?;
+        }
     }
+    message.settle(*comm, status)
 }
 
 /// Sends one message and receives another.
@@ -140,37 +164,42 @@ pub fn sendrecv(
     let into = Message::receiving(*comm, recv)?;
     let mut own = StatusBuf::new();
     let status = filled(&into, status, &mut own);
-    let (s, r) = (out.side.ptr(), into.side.ptr());
+    let (mpi, raw) = (comm.mpi(), comm.raw());
+    let (from, room) = (out.room(), into.room());
     // SAFETY:
     // - both sides hold as many elements as their counts say, live past the call and are apart; the
     //   receiving one is writable (side.rs).
     // - `status` is the caller's or our own.
+    // - the send is waited for before its side goes, whatever became of the receive.
     unsafe {
-        comm.mpi().sendrecv(
-            s,
-            out.counted.count,
-            out.counted.datatype,
-            dest,
-            sendtag,
-            r,
-            into.counted.count,
-            into.counted.datatype,
-            source,
-            recvtag,
-            comm.raw(),
-            status,
-        )
-    }?;
-    if into.side.is_direct() {
-        Ok(())
-    } else {
-        into.settle(*comm, status)
+        if arrival::overruns(mpi) {
+            let mut sending = mpi.isend(from.ptr, from.count, from.datatype, dest, sendtag, raw)?;
+            let received = arrival::recv(mpi, &room, source, recvtag, raw, status);
+            mpi.wait(&mut sending, StatusPtr::ignore())?;
+            received?;
+        } else {
+            mpi.sendrecv(
+                from.ptr,
+                from.count,
+                from.datatype,
+                dest,
+                sendtag,
+                room.ptr,
+                room.count,
+                room.datatype,
+                source,
+                recvtag,
+                raw,
+                status,
+            )?;
+        }
     }
+    into.settle(*comm, status)
 }
 
 /// The caller's status, or our own where the number of elements is needed and the caller ignores it.
 fn filled(message: &Message, status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
-    if status == StatusPtr::ignore() && !message.side.is_direct() {
+    if status.is_ignore() && !message.side.is_direct() {
         own.as_ptr()
     } else {
         status

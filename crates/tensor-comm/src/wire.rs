@@ -41,7 +41,7 @@ impl Element {
 pub enum Combine {
     /// The library's predefined operation.
     Library(ReduceOp),
-    /// Our kernel, as an `MPI_Op`: where libraries differ (floating MAX and MIN with NaN).
+    /// Our kernel, as an `MPI_Op`: where libraries differ or are wrong (see `own_op.rs`).
     Own(ReduceOp),
     /// The caller's own handle.
     Caller,
