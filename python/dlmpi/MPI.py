@@ -7,6 +7,7 @@ third-party code go on working.
 
 from typing import TYPE_CHECKING
 
+from dlmpi import _start
 from dlmpi import comm as _comm
 
 if TYPE_CHECKING:
@@ -19,3 +20,5 @@ globals().update({name: value for name, value in vars(_comm.mpi).items() if name
 
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")
+
+_start.finish(globals(), _comm.mpi)

@@ -15,13 +15,38 @@ from dlmpi._native import AVG, VERSION, MismatchError, borrow
 if TYPE_CHECKING:
     from dlmpi import MPI as MPI
     from dlmpi.comm import wrap as wrap
+    from dlmpi.launch import LaunchError as LaunchError
+    from dlmpi.placement import device as device
+    from dlmpi.placement import local_rank as local_rank
+    from dlmpi.placement import local_size as local_size
+    from dlmpi.stop import stop_requested as stop_requested
 
-__all__ = ["AVG", "MPI", "MismatchError", "__version__", "borrow", "wrap"]
+__all__ = [
+    "AVG",
+    "MPI",
+    "LaunchError",
+    "MismatchError",
+    "__version__",
+    "borrow",
+    "device",
+    "local_rank",
+    "local_size",
+    "stop_requested",
+    "wrap",
+]
 
 __version__: str = VERSION
 
-#: Names that need MPI, and the modules that define them.
-_LAZY = {"MPI": "dlmpi.MPI", "wrap": "dlmpi.comm"}
+#: Names that need MPI, and others that are seldom needed, and the modules that define them.
+_LAZY = {
+    "MPI": "dlmpi.MPI",
+    "LaunchError": "dlmpi.launch",
+    "device": "dlmpi.placement",
+    "local_rank": "dlmpi.placement",
+    "local_size": "dlmpi.placement",
+    "stop_requested": "dlmpi.stop",
+    "wrap": "dlmpi.comm",
+}
 
 
 def __getattr__(name: str) -> object:

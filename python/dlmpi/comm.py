@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
 
-from dlmpi import _native
+from dlmpi import _native, _start
 
+_start.before()
 try:
     from mpi4py import MPI as mpi  # noqa: N811
 except (ImportError, RuntimeError) as error:
@@ -19,6 +20,7 @@ except (ImportError, RuntimeError) as error:
         "dlmpi.MPI needs mpi4py and an MPI library; where the site has none, "
         "`pip install 'dlmpi[mpich]'` brings one"
     ) from error
+_start.after(mpi)
 
 __all__ = ["Cartcomm", "Comm", "Distgraphcomm", "Graphcomm", "Intercomm", "Intracomm", "wrap"]
 
@@ -263,7 +265,7 @@ def wrap(comm: mpi.Comm) -> Any:
 
 
 def _make_predefined(names: Iterable[str]) -> dict[str, Intracomm]:
-    made = {name: Intracomm(getattr(mpi, name)) for name in names}
+    made = {name: _start.object_of(Intracomm, mpi, name) for name in names}
     for name, comm in made.items():
         comm._kept = name
     return made
@@ -275,3 +277,6 @@ _PREDEFINED = _make_predefined(("COMM_WORLD", "COMM_SELF"))
 def predefined(name: str) -> Intracomm:
     """Return the predefined communicator of this name: there is one of each."""
     return _PREDEFINED[name]
+
+
+_start.guard(_OURS)

