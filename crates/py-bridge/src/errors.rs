@@ -63,7 +63,7 @@ impl ExportError {
             ExportError::NotATensor(words) => PyTypeError::new_err(format!("{name}: {words}")),
             ExportError::Buffer(words) => PyBufferError::new_err(format!("{name}: {words}")),
             ExportError::Raised(doing, cause) => {
-                let said = cause.value(py).to_string();
+                let said = first_words(&cause.value(py).to_string());
                 let kind = cause.get_type(py).name().map(|n| n.to_string());
                 let kind = kind.unwrap_or_else(|_| "exception".to_owned());
                 let error = PyBufferError::new_err(format!("{name}: {doing} ({kind}: {said})"));
@@ -72,6 +72,17 @@ impl ExportError {
             }
             ExportError::Unrelated(error) => error,
         }
+    }
+}
+
+/// The first line of a message, and no more than people read: some frameworks append a backtrace.
+fn first_words(text: &str) -> String {
+    const ENOUGH: usize = 200;
+    let line = text.lines().find(|line| !line.trim().is_empty());
+    let line = line.unwrap_or_default().trim();
+    match line.char_indices().nth(ENOUGH) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_owned(),
     }
 }
 
@@ -113,4 +124,20 @@ pub fn panicked(payload: &(dyn std::any::Any + Send)) -> PyErr {
 #[cold]
 pub fn unbound() -> PyErr {
     PyRuntimeError::new_err("mpi4py is not bound; import dlmpi.MPI first")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_words;
+
+    #[test]
+    fn a_backtrace_is_cut_at_the_first_line_and_at_any_character() {
+        assert_eq!(
+            first_words("\n cannot export\n  frame #0: at 0x1\n"),
+            "cannot export"
+        );
+        assert_eq!(first_words(""), "");
+        let long = "ä".repeat(500);
+        assert_eq!(first_words(&long).chars().count(), 203);
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyString, PyType};
 
 use crate::buffer;
 use crate::dlpack_call::{self, CallForms};
@@ -48,9 +49,12 @@ impl Generic {
         if buffer::has_buffer(obj) {
             protocols.push(Protocol::Buffer);
         }
+        // Special methods live on the type, but proxies answer for the object behind them. A class
+        // has the attributes of its instances and is none of them.
+        let is_class = obj.is_instance_of::<PyType>();
         for (protocol, attribute) in ATTRIBUTES {
-            // On the type, where special methods live; an instance attribute counts for `__array_interface__`.
-            if ty.hasattr(attribute)? || obj.hasattr(attribute)? {
+            let attribute = PyString::intern(obj.py(), attribute);
+            if ty.hasattr(&attribute)? || (!is_class && obj.hasattr(&attribute)?) {
                 protocols.push(protocol);
             }
         }
@@ -87,7 +91,9 @@ impl Generic {
             return Err(ExportError::Buffer(words.to_owned()));
         }
         if !self.policy.unsafe_dtypes.is_empty() {
-            let name: String = obj.getattr("dtype")?.getattr("name")?.extract()?;
+            let py = obj.py();
+            let dtype = obj.getattr(intern!(py, "dtype"))?;
+            let name: String = dtype.getattr(intern!(py, "name"))?.extract()?;
             if self.policy.unsafe_dtypes.contains(&name.as_str()) {
                 return Err(ExportError::Buffer(format!(
                     "a {} tensor of {name} has no plain memory; use the lower-case methods, which pickle",

@@ -4,6 +4,7 @@
 use dlpack_core::{DType, Device, View};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use smallvec::SmallVec;
 
 use crate::errors::{ExportError, ExportResult};
@@ -33,7 +34,7 @@ impl Interface {
     ) -> ExportResult<Interface> {
         let py = obj.py();
         let raised = |e| ExportError::raised(py, format!("its `{name}` cannot be used"), e);
-        let dict = obj.getattr(name).map_err(raised)?;
+        let dict = obj.getattr(PyString::intern(py, name)).map_err(raised)?;
         let field = |key: &str| optional(&dict, key).map_err(raised);
         if field("mask")?.is_some() {
             return Err(ExportError::Buffer(format!(

@@ -4,6 +4,7 @@
 use py_bridge::{ExportError, ExportResult, Intent};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 /// A lazy view whose memory is not what its elements are.
 struct Bit {
@@ -51,7 +52,7 @@ fn resolve<'py>(
     tensor: &Bound<'py, PyAny>,
     intent: Intent,
     bit: &Bit,
-    asked: &Bound<'py, pyo3::types::PyString>,
+    asked: &Bound<'py, PyString>,
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
     let raised =
         |error| ExportError::raised(tensor.py(), format!("its `{}` failed", bit.asked), error);
@@ -64,7 +65,10 @@ fn resolve<'py>(
     }
     match intent {
         Intent::Receive => Err(ExportError::Buffer(bit.words.to_owned())),
-        Intent::Send => tensor.call_method0(bit.resolved).map(Some).map_err(raised),
+        Intent::Send => tensor
+            .call_method0(PyString::intern(tensor.py(), bit.resolved))
+            .map(Some)
+            .map_err(raised),
     }
 }
 
@@ -93,14 +97,16 @@ pub fn explain(tensor: &Bound<'_, PyAny>, error: ExportError) -> ExportError {
     };
     let is_set = |name: &str| {
         tensor
-            .getattr(name)
+            .getattr(PyString::intern(tensor.py(), name))
             .and_then(|value| value.is_truthy())
             .unwrap_or(false)
     };
     if let Some((_, words)) = KINDS.iter().find(|(name, _)| is_set(name)) {
         return ExportError::Raised((*words).to_owned(), cause);
     }
-    let layout = tensor.getattr("layout").map(|layout| layout.to_string());
+    let layout = tensor
+        .getattr(intern!(tensor.py(), "layout"))
+        .map(|layout| layout.to_string());
     match layout {
         Ok(layout) if layout != "torch.strided" => ExportError::Raised(
             format!(
