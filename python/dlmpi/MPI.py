@@ -21,4 +21,4 @@ globals().update({name: value for name, value in vars(_comm.mpi).items() if name
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")
 
-_start.finish(globals(), _comm.mpi)
+_start.finish(globals())

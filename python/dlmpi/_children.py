@@ -155,8 +155,15 @@ def _off(forked: bool) -> None:
 
 
 #: Functions of the module that may be called without MPI.
-_FREE = ("Is_initialized", "Is_finalized", "Get_version", "Get_library_version", "get_vendor")
-_FREE += ("Get_abi_version", "Get_abi_info", "buffer", "memory", "pickle")
+_FREE = (
+    "Get_abi_info",
+    "Get_abi_version",
+    "Get_library_version",
+    "Get_version",
+    "Is_finalized",
+    "Is_initialized",
+    "get_vendor",
+)
 
 
 def _off_module(names: dict[str, Any]) -> None:
@@ -178,7 +185,7 @@ def _after_fork() -> None:
         _off(forked=True)
 
 
-def object_of(cls: type[_C], mpi: ModuleType, name: str) -> _C:
+def object_of(cls: Callable[..., _C], mpi: ModuleType, name: str) -> _C:
     """Return a predefined communicator of mpi4py's as an object of `cls`, MPI started or not."""
     real = getattr(mpi, name)
     if _parent is None:

@@ -24,6 +24,7 @@ SETTING = "DLMPI_SINGLETON"
 
 #: Options of mpi4py that we set for its import, as they were.
 _saved: dict[str, Any] = {}
+_mpi: ModuleType | None = None
 
 
 def _allowed() -> bool:
@@ -55,6 +56,8 @@ def before() -> None:
 
 def after(mpi: ModuleType) -> None:
     """Start MPI unless its start was left to someone else, and compare what it says."""
+    global _mpi  # noqa: PLW0603
+    _mpi = mpi
     if _saved:
         import mpi4py
 
@@ -71,8 +74,10 @@ def after(mpi: ModuleType) -> None:
     _check_after(mpi)
 
 
-def finish(names: dict[str, Any], mpi: ModuleType) -> None:
+def finish(names: dict[str, Any]) -> None:
     """Let the functions of the module `dlmpi.MPI` that start MPI compare, too."""
+    mpi = _mpi
+    assert mpi is not None, "dlmpi.comm comes first"
 
     def init() -> None:
         _check_before(mpi)

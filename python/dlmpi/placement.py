@@ -160,6 +160,6 @@ def set_environment() -> dict[str, str]:
                 "job by the launcher that set it"
             )
     variables = torchrun_variables()
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
+    for name, text in variables.items():
+        os.environ.setdefault(name, text)
     return {name: os.environ[name] for name in variables}
