@@ -15,6 +15,8 @@ from support import capsules, producers
 
 SELF = MPI.COMM_SELF
 TURNS = 1000
+FROZEN = np.zeros(4)
+FROZEN.flags.writeable = False
 
 
 def good(tensor, out):
@@ -25,10 +27,9 @@ def good(tensor, out):
 
 
 def bad(tensor, out):
-    frozen = producers.Frozen(np.zeros(4))
     for call in (
         lambda: SELF.Allreduce([tensor, 99], out),
-        lambda: SELF.Allreduce(tensor, frozen),
+        lambda: SELF.Allreduce(tensor, FROZEN),
         lambda: SELF.Allreduce(tensor, object()),
         lambda: SELF.Allreduce(tensor, out, op=MPI.BAND),
         lambda: SELF.Sendrecv(tensor, 0, recvbuf=[out, 1], source=0),
@@ -38,7 +39,6 @@ def bad(tensor, out):
     ):
         with pytest.raises((ValueError, BufferError, TypeError, MPI.Exception)):
             call()
-    assert set(frozen.deleted) <= {1}
 
 
 MAKERS = {
@@ -46,7 +46,7 @@ MAKERS = {
     "numpy strided": lambda: np.ones(8)[::2],
     "torch": lambda: torch.ones(4, dtype=torch.float64),
     "torch strided": lambda: torch.ones(8, dtype=torch.float64)[::2],
-    "torch conj": lambda: torch.ones(4, dtype=torch.float64),
+    "Parameter": lambda: torch.nn.Parameter(torch.ones(4, dtype=torch.float64)),
     "versioned": lambda: producers.Full(np.ones(4)),
     "legacy": lambda: producers.StreamOnly(np.ones(4)),
     "old form": lambda: producers.NoCopy(np.ones(4)),
@@ -84,7 +84,7 @@ def test_counts_stay_flat(maker, calls):
     assert now[:2] == held[:2]
     assert all(abs(a - b) < 50 for a, b in zip(now, held, strict=True))
     # A leak shows in every round; what caches take is taken once.
-    assert min(growth) < 20, growth
+    assert min(growth) < 10, growth
 
 
 def test_exceptions_do_not_keep_tensors():
