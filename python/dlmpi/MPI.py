@@ -18,7 +18,7 @@ _OWN = frozenset(globals())
 
 globals().update({name: value for name, value in vars(_comm.mpi).items() if name not in _OWN})
 
-COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")
-COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")
+COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")  # type: ignore[no-redef]
+COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-redef]
 
 _start.finish(globals())

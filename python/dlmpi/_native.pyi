@@ -7,7 +7,7 @@ AVG: Final[AverageOp]
 
 @final
 class AverageOp:
-    def __reduce__(self) -> str: ...  # type: ignore[override]
+    def __reduce__(self) -> str: ...
 
 @final
 class BorrowedBuffer:

@@ -22,7 +22,17 @@ except (ImportError, RuntimeError) as error:
     ) from error
 _start.after(mpi)
 
-__all__ = ["Cartcomm", "Comm", "Distgraphcomm", "Graphcomm", "Intercomm", "Intracomm", "wrap"]
+__all__ = [
+    "Cartcomm",
+    "Comm",
+    "Distgraphcomm",
+    "Graphcomm",
+    "Intercomm",
+    "Intracomm",
+    "mpi",
+    "predefined",
+    "wrap",
+]
 
 _C = TypeVar("_C", bound=mpi.Comm)
 
