@@ -206,8 +206,8 @@ impl Borrowed {
 /// The context manager `dlmpi.borrow(tensor, writable=False)`.
 ///
 /// Yields a buffer of the tensor's own memory, in memory order, that any stock mpi4py call accepts.
-/// Element types that MPI has no number for (bfloat16, float8, ...) appear as characters: counts are
-/// bytes then. Strided tensors and device memory are refused.
+/// Element types that MPI has no number for (bfloat16, float8, ...) appear as bytes that no stock call
+/// reduces: counts are bytes then. Strided tensors and device memory are refused.
 #[pyclass(frozen, module = "dlmpi", name = "borrow")]
 pub struct Borrow {
     tensor: Py<PyAny>,

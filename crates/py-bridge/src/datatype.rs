@@ -119,14 +119,20 @@ fn judge(dtype: DType, named: Named, usage: Use) -> Result<Reading, String> {
                 || real_part(dtype) == Some(number)
                 || (dtype.is_int() && number.is_int() && dtype.bits == number.bits)
                 // DLPack has one code for every 128-bit float; only the Datatype tells which it is.
-                || (dtype == QUAD && number == DType::LONG_DOUBLE)
+                || QUADS.contains(&(dtype, number))
         }
     };
     if lawful { Ok(Reading::Raw) } else { Err(kind) }
 }
 
-/// A 128-bit float of unknown kind.
-const QUAD: DType = DType::new(TypeCode::FLOAT, 128, 1);
+/// 128-bit floats of unknown kind and pairs of them, as DLPack has them, and what they may be here.
+const QUADS: [(DType, DType); 2] = [
+    (DType::new(TypeCode::FLOAT, 128, 1), DType::LONG_DOUBLE),
+    (
+        DType::new(TypeCode::FLOAT, 128, 2),
+        DType::COMPLEX_LONG_DOUBLE,
+    ),
+];
 
 fn real_part(dtype: DType) -> Option<DType> {
     match dtype {
@@ -230,6 +236,7 @@ mod tests {
             (DType::U8, DType::F64),
             (DType::raw(16), DType::F64),
             (DType::I32, DType::U32),
+            (QUADS[1].0, DType::COMPLEX_LONG_DOUBLE),
         ] {
             assert_eq!(
                 judge(dtype, number(named), Use::Reduce),

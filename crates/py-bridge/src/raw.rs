@@ -7,8 +7,7 @@ use dlpack_core::{DType, View};
 
 use crate::errors::{ExportError, ExportResult};
 
-/// Formats that mpi4py maps to a number type. Anything else is lent as characters: moved by every
-/// stock call, with counts in bytes.
+/// Formats that mpi4py maps to a number type. Anything else is lent as [`BYTES`].
 const FORMATS: [(DType, &CStr); 16] = [
     (DType::BOOL, c"?"),
     (DType::I8, c"b"),
@@ -27,6 +26,10 @@ const FORMATS: [(DType, &CStr); 16] = [
     (DType::C128, c"Zd"),
     (DType::COMPLEX_LONG_DOUBLE, c"Zg"),
 ];
+
+/// Bytes that every stock call moves and none adds up: of mpi4py's one-byte types only the truth value
+/// is refused by SUM and its like on every MPI (MPICH adds `CHAR`, Open MPI even `BYTE`).
+const BYTES: &CStr = c"?";
 
 /// The bytes of a dense tensor.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +67,7 @@ impl Bytes {
             )));
         }
         let row = FORMATS.iter().find(|row| row.0 == view.dtype());
-        let (format, itemsize) = row.map_or((c"c", 1), |row| (row.1, view.itemsize()));
+        let (format, itemsize) = row.map_or((BYTES, 1), |row| (row.1, view.itemsize()));
         let start = if layout.numel() > 0 {
             view.data().wrapping_offset(low)
         } else {
@@ -130,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn what_mpi4py_has_no_number_for_is_characters() {
+    fn what_mpi4py_has_no_number_for_is_bytes() {
         let mut data = [0u8; 8];
         let bytes = Bytes::of(&view(&mut data, &[4], &[2], DType::BF16)).expect("dense");
-        assert_eq!((bytes.format, bytes.itemsize, bytes.len), (c"c", 1, 8));
+        assert_eq!((bytes.format, bytes.itemsize, bytes.len), (BYTES, 1, 8));
     }
 }
