@@ -14,10 +14,6 @@ use crate::{movement, reduction};
 /// ([`crate::Check`]) a refusal travels in the check, so that every rank raises; elsewhere the other ranks
 /// are then still waiting for this one. What MPI reports comes as [`Error::Mpi`].
 pub fn run(comm: &Comm, call: &Call) -> Result<()> {
-    if call.kind == CallKind::Barrier {
-        Gate::open(*comm, call.kind)?.pass(Some(call))?;
-        return Ok(comm.mpi().barrier(comm.raw())?);
-    }
     let gate = Gate::open(*comm, call.kind)?;
     // Asking the ranks for their counts is a collective itself, so the check comes before it.
     let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();

@@ -23,6 +23,12 @@ pub(crate) use block::{block_count, elements};
 pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
     use CallKind::*;
     match call.kind {
+        Barrier => Ok(joined(
+            comm,
+            call,
+            Moving::nothing(comm),
+            Moving::nothing(comm),
+        )),
         Bcast => rooted::bcast(comm, call),
         Gather | Gatherv | Scatter | Scatterv => rooted::gather_or_scatter(comm, call),
         _ => all::plan(comm, call),

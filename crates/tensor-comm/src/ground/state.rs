@@ -4,7 +4,7 @@
 //! itself tells, by the delete callback, when the communicator goes.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mpi_runtime::Keyval;
@@ -27,6 +27,8 @@ pub(crate) struct State {
     /// The order in which non-blocking collectives are issued.
     turns: Mutex<Turns>,
     private: Mutex<Private>,
+    /// The user's communicator was freed.
+    left: AtomicBool,
 }
 
 static CREATING: Mutex<()> = Mutex::new(());
@@ -51,6 +53,7 @@ impl State {
             sequence: AtomicU64::new(0),
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
+            left: AtomicBool::new(false),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
         // SAFETY:
@@ -145,7 +148,9 @@ impl State {
 
     /// Gives an MPI error on the private duplicate to the error handler of the user's communicator.
     pub fn report(&self, error: Error) -> Error {
-        if let Error::Mpi(mpi_runtime::Error::Mpi(inner)) = &error {
+        if let (Error::Mpi(mpi_runtime::Error::Mpi(inner)), false) =
+            (&error, self.left.load(Ordering::Acquire))
+        {
             // What the handler returns changes nothing: the error goes up either way.
             let _ = self
                 .comm
@@ -153,6 +158,16 @@ impl State {
                 .comm_call_errhandler(self.comm.raw(), inner.code);
         }
         error
+    }
+
+    /// The user's communicator goes away, operations on the private duplicate may still be under way.
+    fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+        if !process::finalizing() {
+            // Open MPI frees what a pending Idup still uses. Every rank that frees the communicator has
+            // started the duplicate, so it does complete; a failure shows where the duplicate is used.
+            let _ = self.lock().poll(self.comm.mpi(), true);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Private> {
@@ -188,5 +203,6 @@ fn keyval(comm: Comm) -> Result<Keyval> {
 unsafe extern "C" fn delete(value: *mut c_void) {
     // SAFETY:
     // - `value` is the strong count that `State::of` gave to MPI, taken back here once.
-    drop(unsafe { Arc::from_raw(value.cast::<State>().cast_const()) });
+    let state = unsafe { Arc::from_raw(value.cast::<State>().cast_const()) };
+    state.leave();
 }
