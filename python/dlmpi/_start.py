@@ -24,6 +24,8 @@ SETTING = "DLMPI_SINGLETON"
 
 #: Options of mpi4py that we set for its import, as they were.
 _saved: dict[str, Any] = {}
+#: Whether the import left the start of MPI to us.
+_ours = False
 _mpi: ModuleType | None = None
 
 
@@ -36,7 +38,7 @@ def _allowed() -> bool:
 
 def before() -> None:
     """Make the import of mpi4py.MPI load the library without starting it, if we are to start it."""
-    _saved.clear()
+    global _ours  # noqa: PLW0603
     child = _children.parent()
     if "mpi4py.MPI" in sys.modules:
         return  # whoever imported it chose when MPI starts
@@ -52,23 +54,26 @@ def before() -> None:
         _saved.update(initialize=rc.initialize, finalize=rc.finalize)
         rc.initialize = False
         rc.finalize = True if rc.finalize is None else rc.finalize
+        _ours = True
 
 
 def after(mpi: ModuleType) -> None:
     """Start MPI unless its start was left to someone else, and compare what it says."""
+    import mpi4py
+
     global _mpi  # noqa: PLW0603
     _mpi = mpi
-    if _saved:
-        import mpi4py
-
-        mpi4py.rc.initialize, mpi4py.rc.finalize = _saved["initialize"], _saved["finalize"]
+    rc = mpi4py.rc
+    for name, value in _saved.items():
+        setattr(rc, name, value)
+    _saved.clear()
     if _children.parent() is not None:
         return
-    if _saved and not mpi.Is_initialized():
+    if _ours and not mpi.Is_initialized():
         _check_before(mpi)
-        if mpi4py.rc.threads in (True, "yes"):
-            level = str(mpi4py.rc.thread_level).upper()
-            mpi.Init_thread(getattr(mpi, f"THREAD_{level}", mpi.THREAD_MULTIPLE))
+        if rc.threads in (True, "yes"):
+            level = f"THREAD_{str(rc.thread_level).upper()}"
+            mpi.Init_thread(getattr(mpi, level, mpi.THREAD_MULTIPLE))
         else:
             mpi.Init()
     _check_after(mpi)

@@ -1,0 +1,94 @@
+"""What can be known when MPI runs: the world, the thread level, each rank's place and device."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Any
+
+from dlmpi import _gpus, _library, placement
+from dlmpi._cli import _facts
+
+__all__ = ["advice", "gather", "ranges"]
+
+_LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+
+
+def gather() -> dict[str, Any]:
+    """Start MPI and return what all ranks say; collective."""
+    from dlmpi import MPI
+
+    world: Any = MPI.COMM_WORLD
+    here = placement.place()
+    mine = _facts.cores()
+    row = {
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "node": here.node_rank,
+        "local": here.local_rank,
+        "cores": mine,
+        "threads": os.environ.get("OMP_NUM_THREADS", ""),
+        "device": _device(here.local_rank),
+    }
+    rows = world.allgather(row)
+    level = MPI.Query_thread()
+    names = {getattr(MPI, f"THREAD_{name}"): name for name in _LEVELS}
+    facts: dict[str, Any] = {
+        "rank": world.Get_rank(),
+        "ranks": world.Get_size(),
+        "nodes": here.num_nodes,
+        "thread level": names.get(level, str(level)),
+        "GPU-aware": _gpu_signals(),
+        "placement": [
+            f"rank {number}: {r['host']}, local rank {r['local']}, cores {ranges(r['cores'])}, "
+            f"OMP_NUM_THREADS {r['threads'] or 'unset'}, {r['device']}"
+            for number, r in enumerate(rows)
+        ],
+    }
+    if words := advice([r["cores"] for r in rows if r["node"] == here.node_rank]):
+        facts["advice"] = words
+    return facts
+
+
+def _device(local_rank: int) -> str:
+    count = _gpus.visible()
+    return f"cuda:{local_rank % count}" if count else "cpu"
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return `0-3,8` for [0, 1, 2, 3, 8]."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else f"{low}" for low, high in parts)
+
+
+def advice(cores: list[list[int]], total: int | None = None) -> str:
+    """Say what the binding of the ranks of one node to these cores means, if it is a trap."""
+    total = total or os.cpu_count() or 1
+    narrow = [mine for mine in cores if len(mine) == 1]
+    if not narrow or total == 1 or len(cores) > total:
+        return ""
+    return (
+        f"{len(narrow)} of {len(cores)} ranks on this node may use one core each, of {total}: "
+        "all threads of a rank (OpenMP, DataLoader workers, non-blocking operations that make "
+        "progress) share that core. Open MPI binds so unasked where ranks are few: mpiexec "
+        "--bind-to none, or --map-by slot:PE=<cores>; srun: --cpus-per-task=<cores>."
+    )
+
+
+def _gpu_signals() -> str:
+    """Ask the loaded library, in every way that it may offer."""
+    files = _library.loaded()
+    if not files:
+        return "unknown"
+    library = ctypes.CDLL(files[0])
+    answers = []
+    for name in ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_ze_support"):
+        if (function := getattr(library, name, None)) is not None:
+            answers.append(f"{name}() = {function()}")
+    return ", ".join(answers) or "the library offers no query"

@@ -1,0 +1,101 @@
+"""Prove an installation in seconds: ranks exchange and reduce tensors of every framework here.
+
+python -m dlmpi selftest [--ranks N]        starts mpiexec itself
+mpiexec -n 2 python -m dlmpi selftest       or is started by it
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from dlmpi import _library, _start, launch
+from dlmpi._cli import _checks
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the checks on the ranks of this job, or start such a job; 0 if all of them hold."""
+    parser = argparse.ArgumentParser("python -m dlmpi selftest", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="(without mpiexec) 2")
+    parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="120")
+    options = parser.parse_args(arguments)
+    if launch.wired(os.environ) or any(c.size > 1 for c in launch.claims(os.environ)):
+        return _ranks(options.limit)
+    return _start_ranks(options.ranks, options.limit)
+
+
+def _start_ranks(ranks: int, limit: float) -> int:
+    """Start the job by the mpiexec of the library that this Python would use."""
+    _start.before()
+    try:
+        from mpi4py import MPI as mpi  # noqa: N811
+    except (ImportError, RuntimeError) as error:
+        print(f"no MPI library could be loaded: {error}", file=sys.stderr)
+        return 1
+    files = _library.loaded()
+    mpiexec = _library.mpiexec(files[0] if files else None)
+    if mpiexec is None:
+        print("this MPI has no mpiexec beside it: start me by the site's launcher", file=sys.stderr)
+        return 1
+    command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "dlmpi", "selftest"]
+    print(" ".join(command), flush=True)
+    try:
+        code = subprocess.run(command, timeout=limit + 30, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"no end after {limit + 30:g} s", file=sys.stderr)
+        return 1
+    if code:
+        print(f"{mpiexec} ended with exit code {code}; its words are above", file=sys.stderr)
+        root = os.geteuid() == 0 and "OMPI_ALLOW_RUN_AS_ROOT" not in os.environ
+        if root and _library.kind(mpi.Get_library_version())[0] == "openmpi":
+            print(
+                "Open MPI starts nothing as root unless OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set",
+                file=sys.stderr,
+            )
+    return code
+
+
+def _ranks(limit: float) -> int:
+    # Works even while a call into MPI holds everything up: a thread of C ends the process.
+    faulthandler.dump_traceback_later(limit, exit=True)
+    begin = time.monotonic()
+    try:
+        from dlmpi import MPI
+    except launch.LaunchError as error:
+        print(f"dlmpi: {error}", file=sys.stderr)
+        return 1
+    world: Any = MPI.COMM_WORLD
+    first = world.Get_rank() == 0
+    if first:
+        version = _library.short_version(MPI.Get_library_version())
+        print(f"{world.Get_size()} ranks of {version}", flush=True)
+    failed = done = 0
+    for name, check in _checks.checks():
+        done += 1
+        start = time.monotonic()
+        try:
+            check(world)
+            mine = ""
+        except Exception as error:
+            mine = f"{type(error).__name__}: {error}"
+        rows = world.allgather(mine)
+        faults = [f"[rank {rank}] {text}" for rank, text in enumerate(rows) if text]
+        failed += bool(faults)
+        if first:
+            verdict = "FAILED" if faults else "ok"
+            print(f"  {name:<44} {verdict:<7}{time.monotonic() - start:6.2f} s", flush=True)
+            print("".join(f"    {text}\n" for text in faults), end="", flush=True)
+    if first:
+        took = time.monotonic() - begin
+        print(f"{done - failed} of {done} checks passed in {took:.1f} s", flush=True)
+    faulthandler.cancel_dump_traceback_later()
+    return 1 if failed else 0
