@@ -14,7 +14,8 @@ from dlmpi import MPI
 from support import capsules, producers
 
 SELF = MPI.COMM_SELF
-TURNS = 1000
+TURNS = 800
+NO_TENSOR = object()
 FROZEN = np.zeros(4)
 FROZEN.flags.writeable = False
 
@@ -30,7 +31,7 @@ def bad(tensor, out):
     for call in (
         lambda: SELF.Allreduce([tensor, 99], out),
         lambda: SELF.Allreduce(tensor, FROZEN),
-        lambda: SELF.Allreduce(tensor, object()),
+        lambda: SELF.Allreduce(tensor, NO_TENSOR),
         lambda: SELF.Allreduce(tensor, out, op=MPI.BAND),
         lambda: SELF.Sendrecv(tensor, 0, recvbuf=[out, 1], source=0),
         lambda: SELF.Allgatherv(tensor, [out, [1, 2]]),
@@ -66,15 +67,16 @@ def forget(*tensors):
 @pytest.mark.parametrize("maker", MAKERS)
 def test_counts_stay_flat(maker, calls):
     tensor, out = MAKERS[maker](), MAKERS[maker]()
-    for _ in range(20):  # caches fill
+    for _ in range(500):  # caches fill, the interpreter's own too
         calls(tensor, out)
     forget(tensor, out)
     gc.collect()
     watched = (tensor, out, type(tensor), SELF)
     held, alive, growth = [sys.getrefcount(thing) for thing in watched], capsules.alive(), []
+    turns = TURNS // 4 if calls is good else TURNS // 8
     for _ in range(4):
         blocks = sys.getallocatedblocks()
-        for _ in range(TURNS // 4 if calls is good else TURNS // 40):
+        for _ in range(turns):
             calls(tensor, out)
             forget(tensor, out)
         gc.collect()
@@ -83,8 +85,8 @@ def test_counts_stay_flat(maker, calls):
     now = [sys.getrefcount(thing) for thing in watched]
     assert now[:2] == held[:2]
     assert all(abs(a - b) < 50 for a, b in zip(now, held, strict=True))
-    # A leak shows in every round; what caches take is taken once.
-    assert min(growth) < 10, growth
+    # A leak adds a block a turn, in every round; what caches take is taken once.
+    assert min(growth) < turns // 3, growth
 
 
 def test_exceptions_do_not_keep_tensors():
