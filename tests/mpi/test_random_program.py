@@ -6,24 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import dlmpi
 from dlmpi import MPI
-from support.arithmetic import UFUNCS, exact, expected, has_meaning
-from support.boxes import Box
-from support.collectives import MOVES, REDUCTIONS
-from support.dtypes import TABLE, random_bits
-from support.layouts import TABLE as LAYOUTS
-from support.layouts import WRITABLE
+from support.dtypes import TABLE
+from support.immediate import Immediate
+from support.programs import REDUCIBLE, Group, move, pick, reduce, ring
 
 pytestmark = pytest.mark.mpi
 STEPS = 150
-
-
-class Group:
-    """A communicator and, for every world rank, the world ranks of the group it is in there."""
-
-    def __init__(self, made, world):
-        self.comm = made
-        self.members = world.allgather(made.allgather(world.rank))
 
 
 @pytest.fixture
@@ -40,86 +30,107 @@ def groups(comm):
         one.Free()
 
 
-def pick(rng, things):
-    return things[int(rng.integers(len(things)))]
-
-
-def box(rng, dtype, layouts, n):
-    framework = pick(rng, dtype.frameworks)
-    fitting = [layout for layout in layouts if framework in layout.frameworks]
-    return Box(framework, dtype, pick(rng, fitting), n, rng)
-
-
-def move(world, group, dtype, n, *, rng, local):
-    operation, roots = pick(rng, MOVES), int(rng.integers(1 << 16))
-    boxes = {}
-    for r in range(world.size):
-        members = group.members[r]
-        blocks = operation.gives(members.index(r), len(members), roots % len(members))
-        boxes[r] = box(rng, dtype, LAYOUTS, blocks * n)
-        boxes[r].fill(random_bits(dtype, blocks * n, rng))
-    members = group.members[world.rank]
-    me, size, root = members.index(world.rank), len(members), roots % len(members)
-    give, get = operation.gives(me, size, root), operation.gets(me, size, root)
-    out = box(local, dtype, WRITABLE, get * n)
-    operation.call(
-        group.comm,
-        boxes[world.rank].tensor if give else None,
-        out.tensor if get else None,
-        root,
-    )
-    if get:
-        out.expect(operation.want([boxes[r].flat() for r in members], me, size, root, n))
-    return operation.name
-
-
-def reduce(world, group, dtype, n, *, rng, local):
-    reduction, roots = pick(rng, REDUCTIONS), int(rng.integers(1 << 16))
-    op = pick(rng, [name for name in UFUNCS if has_meaning(name, dtype)])
-    boxes = {}
-    for r in range(world.size):
-        total = reduction.gives(len(group.members[r])) * n
-        boxes[r] = box(rng, dtype, LAYOUTS, total).fill(exact(dtype, op, total, rng))
-    members = group.members[world.rank]
-    me, size, root = members.index(world.rank), len(members), roots % len(members)
-    out = box(local, dtype, WRITABLE, n)
-    reduction.call(group.comm, boxes[world.rank].tensor, out.tensor, getattr(MPI, op), root)
-    over, part = reduction.over(me, size, root), reduction.part(me, n)
-    if over:
-        out.expect(expected(dtype, op, [boxes[members[i]].flat()[part] for i in over]))
-    else:
-        out.expect_untouched()
-    return f"{reduction.name} {op}"
-
-
-def ring(world, group, dtype, n, *, rng, local):
-    boxes = {r: box(rng, dtype, LAYOUTS, n) for r in range(world.size)}
-    for one in boxes.values():
-        one.fill(random_bits(dtype, n, rng))
-    members = group.members[world.rank]
-    me, size = members.index(world.rank), len(members)
-    tag, spare = int(rng.integers(1000)), int(rng.integers(9))
-    out, status = box(local, dtype, WRITABLE, n + spare), MPI.Status()
-    group.comm.Sendrecv(
-        boxes[world.rank].tensor, (me + 1) % size, tag, out.tensor, (me - 1) % size, tag, status
-    )
-    out.expect(boxes[members[(me - 1) % size]].flat())
-    assert status.Get_count(MPI.BYTE) == n * dtype.itemsize
-    return "Sendrecv"
-
-
 @pytest.mark.parametrize("turn", range(4))
 def test_program(comm, groups, rng, turn):
     history = []
     local = np.random.default_rng([comm.rank, turn])  # differs between ranks, as it may
-    reducible = [d for d in TABLE if any(has_meaning(op, d) for op in UFUNCS)]
     for _ in range(STEPS):
         act = pick(rng, [move, reduce, ring])
         group = pick(rng, groups)
-        dtype = pick(rng, reducible if act is reduce else TABLE)
+        dtype = pick(rng, REDUCIBLE if act is reduce else TABLE)
         n = int(rng.integers(0, pick(rng, [2, 20, 3000])))
         try:
-            history.append((act(comm, group, dtype, n, rng=rng, local=local), str(dtype), n))
+            name, check = act(comm, group, dtype, n, rng=rng, local=local)
+            check()
+            history.append((name, str(dtype), n))
         except Exception as error:
             error.add_note(f"after {history[-5:]}; then {act.__name__} of {n} {dtype}")
             raise
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_non_blocking_program(comm, groups, rng, turn):
+    """Up to a dozen operations at once, on any groups, completed in any order."""
+    local = np.random.default_rng([comm.rank, turn])
+    under_way = []
+    for _ in range(STEPS):
+        act = pick(rng, [move, reduce])
+        group = pick(rng, groups)
+        dtype = pick(rng, REDUCIBLE if act is reduce else TABLE)
+        n = int(rng.integers(0, pick(rng, [2, 20, 3000])))
+        blocking = rng.integers(4) == 0
+        started = group.with_comm(group.comm if blocking else Immediate(group.comm))
+        name, check = act(comm, started, dtype, n, rng=rng, local=local)
+        if blocking:
+            check()
+        else:
+            under_way.append((started.comm.requests, check, f"I {name} of {n} {dtype}"))
+        while len(under_way) > int(local.integers(0, 13)):
+            finish(under_way.pop(int(local.integers(len(under_way)))), local)
+    for entry in under_way:
+        finish(entry, local)
+
+
+def finish(entry, local):
+    requests, check, name = entry
+    try:
+        if local.integers(2):
+            MPI.Request.Waitall(requests)
+        else:
+            for request in requests:
+                while not request.Test():
+                    pass
+        check()
+    except Exception as error:
+        error.add_note(name)
+        raise
+
+
+def other(rng, things, but):
+    return pick(rng, [thing for thing in things if thing != but])
+
+
+@pytest.mark.parametrize("turn", range(2))
+def test_one_rank_disagrees_in_one_field(comm, rng, turn):
+    """Every rank raises, and the next call is right again. Fresh communicators are compared."""
+    if comm.size == 1:
+        pytest.skip("one rank cannot disagree")
+    dup = comm.Dup()
+    for _ in range(15):
+        n, op, root = int(rng.integers(1, 50)), pick(rng, ["SUM", "PROD"]), 0
+        name = pick(rng, ["Allreduce", "Reduce", "Scan", "Bcast"])
+        dtype = np.dtype(pick(rng, ["f4", "f8", "i4", "i8"]))
+        field = pick(rng, ["n", "op", "root", "dtype", "name"])
+        if name == "Bcast" and field == "op":
+            field = "root"
+        if name in ("Allreduce", "Scan") and field == "root":
+            field = "n"
+        if comm.rank == int(rng.integers(comm.size)):
+            n += field == "n"
+            op = other(rng, ["SUM", "PROD"], op) if field == "op" else op
+            root = 1 if field == "root" else root
+            dtype = np.dtype("u2") if field == "dtype" else dtype
+            name = "Exscan" if field == "name" else name
+        immediate = bool(turn)
+        with pytest.raises(dlmpi.MismatchError):
+            call(dup, immediate, name, np.ones(n, dtype), op=op, root=root)
+        # The odd rank may have drawn once more.
+        rng = np.random.default_rng(comm.bcast(int(rng.integers(1 << 30)), root=0))
+        out = np.empty(2)
+        dup.Allreduce(np.full(2, comm.rank + 1.0), out)
+        assert np.all(out == sum(range(1, comm.size + 1)))
+    dup.Free()
+
+
+def call(comm, immediate, name, data, *, op, root):
+    out = np.ones_like(data)
+    started = Immediate(comm) if immediate else comm
+    method = getattr(started, name)
+    if name == "Bcast":
+        method(data, root=root)
+    elif name == "Reduce":
+        method(data, out, op=getattr(MPI, op), root=root)
+    else:
+        method(data, out, op=getattr(MPI, op))
+    for request in getattr(started, "requests", ()) if immediate else ():
+        request.Wait()

@@ -1,0 +1,175 @@
+"""What holds when a process is forked or ends early, lacks threads, or has other settings."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import os, sys, time
+import numpy as np
+import mpi4py
+THREADS
+from dlmpi import MPI
+import dlmpi
+
+comm = MPI.COMM_WORLD
+rank = comm.Get_rank()
+"""
+
+
+def script(body: str, threads: str = "") -> str:
+    import textwrap
+
+    return HEAD.replace("THREADS", threads) + textwrap.dedent(body)
+
+
+def test_a_forked_child_has_dlmpi_off(run_script):
+    outcome = run_script(
+        script("""
+        comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+        comm.Iallreduce(MPI.IN_PLACE, np.ones(3)).Wait()
+        child = os.fork()
+        if child == 0:
+            code = 9
+            try:
+                comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+            except RuntimeError as error:
+                code = 7 if "child of rank" in str(error) else 8
+            os._exit(code)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        out = np.ones(3)
+        comm.Allreduce(MPI.IN_PLACE, out)
+        print("parent", out[0])
+        """)
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.text.count("child 7") == 2, outcome.text
+    assert outcome.text.count("parent 2.0") == 2, outcome.text
+
+
+def test_the_interpreter_ends_with_work_under_way(run_script):
+    """Rank 1 never starts the operation of rank 0, which leaves all the same: no hang, no crash."""
+    outcome = run_script(
+        script("""
+        comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+        data, got = np.ones(3), np.zeros(3)
+        if rank == 0:
+            request = comm.Iallreduce(data, got)
+            time.sleep(0.1)
+        print("leaving", rank, flush=True)
+        """)
+    )
+    assert outcome.text.count("leaving") == 2, outcome.text
+    assert outcome.seconds < 30
+
+
+@pytest.mark.parametrize("level", ["funneled", "serialized"])
+def test_below_thread_multiple_non_blocking_is_refused_by_name(run_script, level):
+    outcome = run_script(
+        script(
+            """
+        out = np.ones(3)
+        comm.Allreduce(MPI.IN_PLACE, out)
+        assert out[0] == 2
+        try:
+            comm.Iallreduce(MPI.IN_PLACE, out)
+        except RuntimeError as error:
+            print("refused", "LEVEL" in str(error), "MULTIPLE" in str(error))
+        """.replace("LEVEL", level.upper()),
+            f"mpi4py.rc.thread_level = {level!r}",
+        )
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.text.count("refused True True") == 2, outcome.text
+
+
+@pytest.mark.parametrize("values", [("off", "always"), ("sampled", "off")])
+def test_a_setting_that_reached_only_some_ranks_is_named(run_script, values):
+    outcome = run_script(
+        script(
+            """
+        try:
+            comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+        except dlmpi.MismatchError as error:
+            text = str(error)
+            print("named", "DLMPI_CHECK=FIRST" in text and "DLMPI_CHECK=SECOND" in text)
+        """.replace("FIRST", values[0]).replace("SECOND", values[1]),
+            f"""import mpi4py.rc
+values = {values!r}
+for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK"):
+    if name in os.environ:
+        os.environ["DLMPI_CHECK"] = values[int(os.environ[name])]""",
+        )
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.text.count("named True") == 2, outcome.text
+
+
+def test_a_wrong_value_of_a_setting_is_named(run_script):
+    outcome = run_script(
+        script("""
+        try:
+            comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+        except ValueError as error:
+            print("named", "DLMPI_CHECK=sometimes" in str(error) and "sampled" in str(error))
+        """),
+        DLMPI_CHECK="sometimes",
+    )
+    assert outcome.text.count("named True") == 2, outcome.text
+
+
+def test_plain_collectives_meet_a_plain_peer(run_script):
+    """DLMPI_COLLECTIVES=mpi: one rank is plain mpi4py, and what needs more is refused."""
+    outcome = run_script(
+        """
+        import numpy as np
+        from mpi4py import MPI as plain
+
+        rank = plain.COMM_WORLD.Get_rank()
+        if rank == 0:
+            from dlmpi import MPI
+        else:
+            MPI = plain
+        comm = MPI.COMM_WORLD
+        for _ in range(3):
+            out = np.empty(4)
+            comm.Allreduce(np.full(4, rank + 1.0), out)
+            assert (out == 3).all()
+            got = np.empty((2, 4), order="F" if rank == 0 else "C")
+            comm.Allgather(np.full(4, float(rank)), got)
+            assert (got == [[0] * 4, [1] * 4]).all()
+        if rank == 0:
+            import torch
+            half = torch.ones(3, dtype=torch.bfloat16)
+            try:
+                comm.Allreduce(MPI.IN_PLACE, half)
+            except ValueError as error:
+                print("refused", "float32" in str(error))
+        """,
+        DLMPI_COLLECTIVES="mpi",
+    )
+    assert outcome.code == 0, outcome.text
+    assert "refused True" in outcome.text
+
+
+def test_two_interrupts_end_a_wait(run_script):
+    outcome = run_script(
+        script("""
+        import signal, threading
+        comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+        if rank == 0:
+            request = comm.Iallreduce(MPI.IN_PLACE, np.ones(3))
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                request._pending.wait()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            comm.Send(np.zeros(1), 1)
+        else:
+            comm.Recv(np.zeros(1), 0)
+            request = comm.Iallreduce(MPI.IN_PLACE, np.ones(3))
+        request.Wait()
+        """)
+    )
+    assert outcome.code == 0, outcome.text
+    assert "interrupted" in outcome.text
