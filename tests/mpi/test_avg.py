@@ -54,11 +54,10 @@ def test_means(comm, rng, case):
         out.expect_untouched()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_the_mean_of_the_largest_is_the_largest(comm, dtype):
+def test_the_mean_of_the_largest_is_the_largest(comm):
     """The sum leaves the type's range, the mean does not: it is taken before the rounding."""
-    largest = torch.finfo(dtype).max if dtype is torch.float16 else 2.0**126
-    tensor = torch.full((5,), largest, dtype=dtype)
+    largest = torch.finfo(torch.float16).max
+    tensor = torch.full((5,), largest, dtype=torch.float16)
     comm.Allreduce(MPI.IN_PLACE, tensor, op=dlmpi.AVG)
     assert tensor.tolist() == [largest] * 5
 
