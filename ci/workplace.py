@@ -56,7 +56,6 @@ def mpi_environment() -> dict[str, str]:
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
-        "PYTHONUNBUFFERED": "1",
     }
     if os.geteuid() == 0:
         extra |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

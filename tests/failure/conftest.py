@@ -76,6 +76,8 @@ def environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
+        # Unbuffered, one `print` is several writes, and those of two ranks mix within a line.
+        "PYTHONUNBUFFERED": "",
         # The guard of the tests, as a plugin of test files that lie elsewhere.
         "PYTHONPATH": str(ROOT / "tests"),
         "DLMPI_TEST_DEADLINE": "3",
