@@ -94,11 +94,11 @@ def pytest(log: IO[str], name: str, venv: Venv, target: str) -> Tally:
     return tally.from_junit([report] if report.exists() else []).judged_by(code)
 
 
-def failure_guards(log: IO[str]) -> Tally:
-    """tests/failure starts mpiexec itself; it is told by variables where the two MPIs are."""
+def starts_mpiexec(log: IO[str], name: str) -> Tally:
+    """Serial tests that start mpiexec themselves: variables say where the two MPIs are."""
     for library, venv in MPI_VENVS.items():
         os.environ[f"DLMPI_TEST_{library.upper()}"] = str(venv.path)
-    return pytest(log, "failure", MAIN, "tests/failure")
+    return pytest(log, name, MAIN, f"tests/{name}")
 
 
 def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
@@ -165,7 +165,8 @@ def stages() -> dict[str, Stage]:
     for library in MPI_VENVS:
         for ranks in RANKS:
             table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
-    table["failure"] = failure_guards
+    for name in ("failure", "startup"):
+        table[name] = partial(starts_mpiexec, name=name)
     for library, ranks, script, *arguments in EXAMPLES:
         name = " ".join(["example", library, str(ranks), script, *arguments])
         table[name] = lambda log, row=(library, ranks, script, *arguments): example(log, *row)
