@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -46,11 +47,12 @@ class Parent:
 _parent: Parent | None = None
 
 
-def _pmi_socket() -> int | None:
-    """Return what distinguishes the PMI connection of this process, if it holds one."""
-    with suppress(OSError, ValueError):
-        return os.fstat(int(os.environ["PMI_FD"])).st_ino if "PMI_FD" in os.environ else None
-    return None
+def _pmi_socket() -> int:
+    """Return what distinguishes the PMI connection of this process, or 0 if it holds none."""
+    with suppress(OSError, ValueError, KeyError):
+        found = os.fstat(int(os.environ["PMI_FD"]))
+        return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
+    return 0
 
 
 def _names() -> str:
@@ -60,7 +62,7 @@ def _names() -> str:
 
 def remember(rank: int, size: int) -> None:
     """Mark this process as one in which MPI runs."""
-    os.environ[MARKER] = f"{os.getpid()} {rank} {size} {_pmi_socket() or 0} {_names()}"
+    os.environ[MARKER] = f"{os.getpid()} {rank} {size} {_pmi_socket()} {_names()}"
 
 
 def _worker() -> bool:
@@ -78,9 +80,12 @@ def _marked() -> Parent | None:
     if len(fields) != 5:
         return None
     pid, rank, size, socket = map(int, fields[:4])
-    # A rank that runs `mpiexec` itself: its ranks have a connection, or names, of their own.
-    own_socket = _pmi_socket() not in (None, socket)
-    if pid == os.getpid() or own_socket or fields[4] != _names():
+    if pid == os.getpid() or fields[4] != _names():
+        return None
+    # A rank that runs `mpiexec` itself: its ranks have names, or at least a connection, of their
+    # own. (In a worker the number of the parent's connection may belong to anything by now.)
+    direct = _worker() or os.getppid() == pid
+    if not direct and _pmi_socket() not in (0, socket):
         return None
     return Parent(pid, rank, size)
 
@@ -188,9 +193,7 @@ def _after_fork() -> None:
 def object_of(cls: Callable[..., _C], mpi: ModuleType, name: str) -> _C:
     """Return a predefined communicator of mpi4py's as an object of `cls`, MPI started or not."""
     real = getattr(mpi, name)
-    if _parent is None:
-        return cls(real)
-    # The class would ask the library about the handle, which aborts before `MPI_Init`.
+    # Given `real`, the class would ask the library about it, which aborts before `MPI_Init`.
     ours = cls()
     ctypes.memmove(mpi._addressof(ours), mpi._addressof(real), mpi._sizeof(mpi.Comm))
     return ours

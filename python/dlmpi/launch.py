@@ -46,6 +46,8 @@ class Launcher:
     rank: tuple[str, ...] = ()
     local_size: tuple[str, ...] = ()
     local_rank: tuple[str, ...] = ()
+    #: Whether it numbers the ranks of a node in the order of their ranks.
+    ordered: bool = True
 
 
 _PMI = {
@@ -108,6 +110,8 @@ LAUNCHERS: tuple[Launcher, ...] = (
         ("OMPI_COMM_WORLD_RANK",),
         ("OMPI_COMM_WORLD_LOCAL_SIZE",),
         ("OMPI_COMM_WORLD_LOCAL_RANK",),
+        # Seen with 5.0.11, three ranks on two cores: local ranks 0, 2, 1.
+        ordered=False,
     ),
     Launcher(
         "jsm",
@@ -118,6 +122,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         ("JSM_NAMESPACE_RANK",),
         ("JSM_NAMESPACE_LOCAL_SIZE",),
         ("JSM_NAMESPACE_LOCAL_RANK",),
+        ordered=False,
     ),
     Launcher("slurm", "srun", "pmix", ("SLURM_STEP_ID", "SLURM_PROCID", "PMIX_RANK"), **_SLURM),
     Launcher(

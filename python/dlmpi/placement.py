@@ -74,24 +74,51 @@ def _launcher() -> launch.Claim | None:
     return claim if claim and None not in (claim.local_rank, claim.local_size) else None
 
 
-def local_rank(comm: Comm | None = None) -> int:
-    """Return the number of this rank among those of its node.
+_local: tuple[int, int] | None = None
 
-    Without `comm`: in `COMM_WORLD`, by the launcher's word; where it says nothing, the first call
-    is collective. With `comm`: always collective over it.
-    """
-    if comm is not None:
-        return place(comm).local_rank
+
+def _agreed_local() -> tuple[int, int]:
+    """Return local rank and size in the world by one rule on all ranks; collective at first."""
+    global _local  # noqa: PLW0603
+    if _local is None:
+        from dlmpi import MPI
+
+        here, claim = _world_place(), _launcher()
+        # Containers hide from MPI that ranks share a node; then the launcher knows better.
+        better = claim is not None and (
+            claim.launcher.ordered or claim.local_size != here.local_size
+        )
+        _local = (here.local_rank, here.local_size)
+        if all(MPI.COMM_WORLD.allgather(better)) and claim is not None:
+            _local = (claim.local_rank or 0, claim.local_size or 1)
+    return _local
+
+
+def _world_local() -> tuple[int, int]:
+    """Return local rank and size in the world, without communication where that is safe."""
+    from dlmpi import MPI
+
     claim = _launcher()
-    return claim.local_rank if claim and claim.local_rank is not None else _world_place().local_rank
+    if claim is not None and claim.local_size == claim.size:
+        return MPI.COMM_WORLD.Get_rank(), claim.size  # one node
+    if claim is not None and claim.launcher.ordered:
+        return claim.local_rank or 0, claim.local_size or 1
+    return _agreed_local()
+
+
+def local_rank(comm: Comm | None = None) -> int:
+    """Return the number of this rank among those of its node, which is in the order of ranks.
+
+    Without `comm`: in `COMM_WORLD`, by the launcher's word; where that does not suffice (several
+    nodes under Open MPI's mpiexec), the first call is collective. With `comm`: always collective
+    over it.
+    """
+    return _world_local()[0] if comm is None else place(comm).local_rank
 
 
 def local_size(comm: Comm | None = None) -> int:
     """Return the number of ranks on this node; collective as `local_rank` is."""
-    if comm is not None:
-        return place(comm).local_size
-    claim = _launcher()
-    return claim.local_size if claim and claim.local_size else _world_place().local_size
+    return _world_local()[1] if comm is None else place(comm).local_size
 
 
 def node_rank(comm: Comm | None = None) -> int:
@@ -127,12 +154,7 @@ def torchrun_variables() -> dict[str, str]:
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     here = _world_place()
-    claim = _launcher()
-    # The launcher's numbers only where every rank has them: containers hide that ranks share a
-    # node from MPI, and half of each would be neither.
-    if not all(world.allgather(claim is not None)):
-        claim = None
-    local = (claim.local_rank, claim.local_size) if claim else (here.local_rank, here.local_size)
+    local = _agreed_local()
     address, port = _rendezvous.meet(world, here)
     return {
         "RANK": str(rank),

@@ -1,0 +1,240 @@
+"""What the benchmark measures: contenders doing the same work, timed in turns inside one run.
+
+Every round times every contender once, in an order shuffled alike on all ranks, on inputs written
+just before. The slowest rank counts. Ratios are medians over rounds of what one round gave, since
+only neighbours in time saw the same machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Case", "Result", "allreduce", "many", "measure", "memcpy", "pin", "transposed"]
+
+#: Does the work so many times and returns the seconds that it took.
+Work = Callable[[int], float]
+#: From so many bytes on, every single call gets fresh inputs; below, a loop is timed as a whole.
+FRESH = 16 << 10
+
+
+@dataclass
+class Case:
+    """One row of the table: contenders and what gives them fresh inputs."""
+
+    name: str
+    nbytes: int
+    dtype: str
+    framework: str
+    contenders: dict[str, Work]
+    refresh: Callable[[], object]
+
+
+@dataclass
+class Result:
+    """Seconds per call, per contender and round."""
+
+    name: str
+    nbytes: int
+    dtype: str
+    framework: str
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def median(self, contender: str) -> float:
+        """Return the median seconds of a call."""
+        return statistics.median(self.seconds[contender])
+
+    def ratio(self, slow: str, fast: str) -> float | None:
+        """Return how many times faster `fast` was than `slow`, or `None` where one is missing."""
+        if slow not in self.seconds or fast not in self.seconds:
+            return None
+        pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
+        return statistics.median(s / f for s, f in pairs)
+
+
+def pin(local_rank: int, local_size: int) -> str:
+    """Bind this rank to a core of its own where there is one for each; say what was done."""
+    cores = os.cpu_count() or 1
+    if local_size > cores or not hasattr(os, "sched_setaffinity"):
+        return f"not pinned: {local_size} ranks on {cores} cores"
+    os.sched_setaffinity(0, {local_rank})
+    return "rank r on core r"
+
+
+def measure(world: Any, case: Case, rounds: int, budget: float) -> Result:
+    """Time every contender `rounds` times, about `budget` seconds each time."""
+    from mpi4py import MPI as mpi  # noqa: N811
+
+    def slowest(seconds: float) -> float:
+        return float(world.allreduce(seconds, op=mpi.MAX))
+
+    single = case.nbytes >= FRESH
+    alive, calls = {}, {}
+    for name, work in case.contenders.items():
+        try:
+            case.refresh()
+            work(1)  # what is done once is done here
+            took, failed = _timed(world, work, 1), 0
+        except Exception:  # a library that lacks the dtype; the others go on without it
+            took, failed = 0.0, 1
+        if not world.allreduce(failed):
+            alive[name] = work
+            calls[name] = max(1, min(20_000, int(budget / max(slowest(took), 1e-7))))
+    result = Result(case.name, case.nbytes, case.dtype, case.framework, {n: [] for n in alive})
+    shuffled = random.Random(case.nbytes)  # the same on every rank
+    for _ in range(rounds):
+        for name in shuffled.sample(sorted(alive), len(alive)):
+            if single:
+                samples = []
+                for _ in range(min(calls[name], 50)):
+                    case.refresh()
+                    samples.append(slowest(_timed(world, alive[name], 1)))
+                result.seconds[name].append(statistics.median(samples))
+            else:
+                case.refresh()
+                result.seconds[name].append(slowest(_timed(world, alive[name], calls[name])))
+    return result
+
+
+def _timed(world: Any, work: Work, calls: int) -> float:
+    world.Barrier()
+    return work(calls) / calls
+
+
+def _loop(call: Callable[[], object]) -> Work:
+    def work(calls: int) -> float:
+        loop = range(calls)
+        start = time.perf_counter()
+        for _ in loop:
+            call()
+        return time.perf_counter() - start
+
+    return work
+
+
+def _arrays(framework: str, dtype: str, n: int) -> tuple[Any, Any, Callable[[], object]]:
+    """Return a send and a receive tensor, and what writes the former anew."""
+    if framework == "torch":
+        import torch
+
+        kind = getattr(torch, dtype)
+        send, recv = torch.ones(n, dtype=kind), torch.empty(n, dtype=kind)
+        return send, recv, lambda: send.fill_(1)
+    import numpy as np
+
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        kind = np.dtype(ml_dtypes.bfloat16)
+    else:
+        kind = np.dtype(dtype)
+    mine, theirs = np.ones(n, kind), np.empty(n, kind)
+    return mine, theirs, lambda: mine.fill(1)
+
+
+def allreduce(world: Any, plain: Any, nbytes: int, kind: tuple[str, str], gloo: Any = None) -> Case:
+    """Return the case of a two-buffer Allreduce on ours (`world`) and on mpi4py's (`plain`); `kind`
+    is dtype and framework."""
+    from dlmpi import _native
+
+    dtype, framework = kind
+    itemsize = 4 if dtype == "float32" else 2
+    send, recv, refresh = _arrays(framework, dtype, nbytes // itemsize)
+    work: dict[str, Work] = {
+        "dlmpi": _loop(lambda: world.Allreduce(send, recv)),
+        "mpi4py": _loop(lambda: plain.Allreduce(send, recv)),
+    }
+    if dtype == "bfloat16":
+        del work["mpi4py"]  # it would send bytes, which no sum of numbers comes from
+    wide_send, wide_recv, wide_refresh = send, recv, refresh
+    if dtype != "float32":
+        wide_send, wide_recv, wide_refresh = _arrays("numpy", "float32", nbytes // 4)
+        work["dlmpi float32"] = _loop(lambda: world.Allreduce(wide_send, wide_recv))
+    else:
+        work["raw"] = lambda calls: _native.raw_allreduce(send, recv, plain, calls)
+    if gloo is not None and framework == "torch":
+        work["gloo"] = _loop(lambda: gloo.all_reduce(recv))
+
+    def anew() -> None:
+        refresh()
+        if wide_send is not send:
+            wide_refresh()
+
+    return Case("Allreduce", nbytes, dtype, framework, work, anew)
+
+
+def many(world: Any, plain: Any, tensors: int = 1000, elements: int = 1000) -> Case:
+    """Return the case of many small tensors against one of their size, and against a loop."""
+    import numpy as np
+
+    import dlmpi
+
+    parts = [np.ones(elements, np.float32) for _ in range(tensors)]
+    whole = np.ones(tensors * elements, np.float32)
+    in_place = plain_in_place()
+
+    def loop() -> None:
+        for part in parts:
+            plain.Allreduce(in_place, part)
+
+    def anew() -> None:
+        whole.fill(1)
+        for part in parts:
+            part.fill(1)
+
+    work: dict[str, Work] = {
+        "allreduce_many": _loop(lambda: dlmpi.allreduce_many(parts, comm=world)),
+        "dlmpi, one buffer": _loop(lambda: world.Allreduce(in_place, whole)),
+        "mpi4py, one buffer": _loop(lambda: plain.Allreduce(in_place, whole)),
+        "mpi4py, a call each": _loop(loop),
+    }
+    name = f"{tensors} tensors of {elements}"
+    return Case(name, whole.nbytes, "float32", "numpy", work, anew)
+
+
+def plain_in_place() -> Any:
+    """Return MPI.IN_PLACE."""
+    from mpi4py import MPI as mpi  # noqa: N811
+
+    return mpi.IN_PLACE
+
+
+def memcpy(nbytes: int) -> Case:
+    """Return the case of every rank copying as many bytes at once: what memory gives."""
+    import numpy as np
+
+    source, target = np.ones(nbytes, np.uint8), np.empty(nbytes, np.uint8)
+    work: dict[str, Work] = {"memcpy": _loop(lambda: np.copyto(target, source))}
+    return Case("memcpy", nbytes, "uint8", "numpy", work, lambda: source.fill(1))
+
+
+def transposed(world: Any, plain: Any, side: int = 2048) -> Case:
+    """Return the case of a transposed matrix, exchanged between neighbours."""
+    import numpy as np
+    from mpi4py import MPI as mpi  # noqa: N811
+
+    matrix, out = np.ones((side, side), np.float32), np.empty((side, side), np.float32)
+    row = mpi.FLOAT.Create_vector(side, 1, side)
+    columns = row.Create_hvector(side, 1, 4).Commit()
+    row.Free()
+    peer = world.Get_rank() ^ 1
+    if peer >= world.Get_size():
+        peer = mpi.PROC_NULL
+
+    work: dict[str, Work] = {
+        "dlmpi": _loop(lambda: world.Sendrecv(matrix.T, peer, 0, out, peer, 0)),
+        "derived type": _loop(lambda: plain.Sendrecv([matrix, 1, columns], peer, 0, out, peer, 0)),
+    }
+    return Case("transposed", matrix.nbytes, "float32", "numpy", work, lambda: matrix.fill(1))
+
+
+def sizes(first: int, last: int) -> Iterator[int]:
+    """Give sizes in bytes, eight times larger each."""
+    while first <= last:
+        yield first
+        first *= 8

