@@ -29,7 +29,7 @@ def commands() -> dict[str, str]:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<9} {what[:1].lower()}{what[1:]}" for name, what in commands().items()]
+    lines = [f"  {name:<11} {what[:1].lower()}{what[1:]}" for name, what in commands().items()]
     return "\n".join(["usage: python -m dlmpi COMMAND [arguments]", "", *lines])
 
 

@@ -1,4 +1,4 @@
-"""Prove an installation in seconds: ranks exchange and reduce tensors of every framework here.
+"""Prove an installation in seconds: ranks exchange and reduce tensors of each framework.
 
 python -m dlmpi selftest [--ranks N]        starts mpiexec itself
 mpiexec -n 2 python -m dlmpi selftest       or is started by it
