@@ -97,6 +97,10 @@ fn second_opinion(claim: &Claim) -> Option<u128> {
         return None;
     }
     let end = if packed { bytes as i128 } else { high };
+    // No allocation is larger than half the address space.
+    if i128::from(claim.byte_offset) > limit {
+        return None;
+    }
     let first = claim.data as i128 + i128::from(claim.byte_offset);
     let room = 0..=u64::MAX.into();
     if !room.contains(&first) || !room.contains(&(first + low)) || !room.contains(&(first + end)) {

@@ -4,10 +4,10 @@
 //! itself tells, by the delete callback, when the communicator goes.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use mpi_runtime::Keyval;
+use mpi_runtime::{Keyval, Mpi};
 
 use super::private::Private;
 use super::process;
@@ -27,6 +27,8 @@ pub(crate) struct State {
     /// The order in which non-blocking collectives are issued.
     turns: Mutex<Turns>,
     private: Mutex<Private>,
+    /// The thread that works on it, as [`this_thread`] names it, or 0.
+    holder: AtomicUsize,
     /// The user's communicator was freed.
     left: AtomicBool,
 }
@@ -53,6 +55,7 @@ impl State {
             sequence: AtomicU64::new(0),
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
+            holder: AtomicUsize::new(0),
             left: AtomicBool::new(false),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
@@ -133,17 +136,17 @@ impl State {
 
     /// Starts the private duplicate: every rank does so at the same call.
     pub fn begin(&self) -> Result<()> {
-        self.lock().begin(self.comm.mpi(), self.comm.raw())
+        self.with_private(|private, mpi| private.begin(mpi, self.comm.raw()))
+            .unwrap_or(Ok(()))
     }
 
     /// The private duplicate; waits for it if `block`.
     pub fn private(&self, block: bool) -> Result<Option<mpi_runtime::Comm>> {
-        let mut private = self.lock();
-        let got = private
-            .begin(self.comm.mpi(), self.comm.raw())
-            .and_then(|()| private.poll(self.comm.mpi(), block));
-        drop(private);
-        got.map_err(|error| self.report(error))
+        let got = self.with_private(|private, mpi| {
+            private.begin(mpi, self.comm.raw())?;
+            private.poll(mpi, block)
+        });
+        got.unwrap_or(Ok(None)).map_err(|error| self.report(error))
     }
 
     /// Gives an MPI error on the private duplicate to the error handler of the user's communicator.
@@ -166,12 +169,22 @@ impl State {
         if !process::finalizing() {
             // Open MPI frees what a pending Idup still uses. Every rank that frees the communicator has
             // started the duplicate, so it does complete; a failure shows where the duplicate is used.
-            let _ = self.lock().poll(self.comm.mpi(), true);
+            let _ = self.with_private(|private, mpi| private.poll(mpi, true));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Private> {
-        self.private.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Works on the private duplicate, one thread at a time; `None` when this very thread is doing so
+    /// already: MPICH deletes attributes of a freed communicator as late as inside the test that
+    /// completes the last operation on it, which may be the test of the duplicate itself.
+    fn with_private<R>(&self, work: impl FnOnce(&mut Private, &'static Mpi) -> R) -> Option<R> {
+        if self.holder.load(Ordering::Relaxed) == this_thread() {
+            return None;
+        }
+        let mut private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
+        self.holder.store(this_thread(), Ordering::Relaxed);
+        let result = work(&mut private, self.comm.mpi());
+        self.holder.store(0, Ordering::Relaxed);
+        Some(result)
     }
 }
 
@@ -179,8 +192,7 @@ impl Drop for State {
     fn drop(&mut self) {
         // MPI frees what is left at Finalize, and after it nothing may be called.
         if !process::finalizing() {
-            let mpi = self.comm.mpi();
-            self.lock().free(mpi);
+            self.with_private(|private, mpi| private.free(mpi));
         }
     }
 }
@@ -205,4 +217,13 @@ unsafe extern "C" fn delete(value: *mut c_void) {
     // - `value` is the strong count that `State::of` gave to MPI, taken back here once.
     let state = unsafe { Arc::from_raw(value.cast::<State>().cast_const()) };
     state.leave();
+}
+
+/// A number of this thread that no other living thread has, and that is not 0.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    // After the thread's own destructors nothing of it waits any more, so 1 will do.
+    PLACE
+        .try_with(|place| std::ptr::from_ref(place).addr())
+        .unwrap_or(1)
 }
