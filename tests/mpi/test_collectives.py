@@ -75,3 +75,19 @@ def test_repeats_agree(comm, rng, move):
         move.call(comm, source.tensor if give else None, out.tensor if get else None, root)
         if get:
             out.expect(move.want(sent, rank, size, root, n))
+
+
+@pytest.mark.parametrize("move", MOVES, ids=str)
+def test_large_blocks_of_every_dtype(comm, rng, move):
+    """Blocks so large that libraries change to trees and to other protocols."""
+    rank, size, n = comm.rank, comm.size, 5_003
+    local = np.random.default_rng(rank)
+    for turn, dtype in enumerate(TABLE):
+        root = turn % size
+        sent = [random_bits(dtype, move.gives(r, size, root) * n, rng) for r in range(size)]
+        give, get = move.gives(rank, size, root), move.gets(rank, size, root)
+        source = Box(dtype.frameworks[-1], dtype, WRITABLE[0], give * n, local).fill(sent[rank])
+        out = Box(dtype.frameworks[0], dtype, WRITABLE[0], get * n, local)
+        move.call(comm, source.tensor if give else None, out.tensor if get else None, root)
+        if get:
+            out.expect(move.want(sent, rank, size, root, n))
