@@ -129,6 +129,8 @@ def test_flags_matter_to_receives_only(flag):
     frozen, out = producers.Full(np.arange(3.0), flags=flag), np.zeros(3)
     SELF.Sendrecv(frozen, 0, recvbuf=out, source=0)
     assert out.tolist() == [0, 1, 2]
+    SELF.Bcast(frozen, root=0)
+    SELF.Scatter(frozen, out)
     for receive in (
         lambda: SELF.Recv(frozen, 0),
         lambda: SELF.Allreduce(out, frozen),
