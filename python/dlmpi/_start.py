@@ -205,5 +205,5 @@ def disagreement(library: str, size: int) -> launch.Claim | None:
         environ.pop("RANK", None)
     claims = launch.claims(environ)
     speaks = _library.SPEAKS.get(library, "pmi")
-    own = [claim for claim in claims if claim.launcher.speaks == speaks]
+    own = [claim for claim in claims if claim.launcher.speaks == speaks and claim.exact]
     return next((claim for claim in own or claims if claim.size > size), None)

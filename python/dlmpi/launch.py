@@ -79,6 +79,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         ("MV2_COMM_WORLD_LOCAL_SIZE",),
         ("MV2_COMM_WORLD_LOCAL_RANK",),
     ),
+    Launcher("slurm", "srun", "pmi", ("SLURM_STEP_ID", "SLURM_PROCID", "PALS_RANKID"), **_SLURM),
     Launcher(
         "pals",
         "PALS (mpiexec of HPE Cray)",
@@ -195,11 +196,10 @@ def _claim(launcher: Launcher, environ: Mapping[str, str]) -> Claim:
 def _present(environ: Mapping[str, str]) -> Iterator[Launcher]:
     spoken: set[str] = set()
     for launcher in LAUNCHERS:
-        if launcher.speaks in spoken or not all(environ.get(mark) for mark in launcher.marks):
-            continue
-        if launcher.speaks:
-            spoken.add(launcher.speaks)
-        yield launcher
+        said = {launcher.speaks, launcher.key} - {""}
+        if not said & spoken and all(environ.get(mark) for mark in launcher.marks):
+            spoken |= said
+            yield launcher
 
 
 def claims(environ: Mapping[str, str]) -> list[Claim]:

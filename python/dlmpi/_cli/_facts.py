@@ -156,8 +156,9 @@ def _launcher() -> dict[str, Any]:
     facts = {}
     for claim in claims:
         size = claim.size if claim.exact else f"at least {claim.size}"
-        how = {"pmi": "PMI", "pmix": "PMIx"}.get(claim.launcher.speaks, "nothing")
-        facts[claim.launcher.name] = f"rank {claim.rank} of {size}, tells MPI by {how}"
+        how = {"pmi": "PMI", "pmix": "PMIx"}.get(claim.launcher.speaks)
+        words = f"tells MPI by {how}" if how else "tells MPI nothing"
+        facts[claim.launcher.name] = f"rank {claim.rank} of {size}, {words}"
     return facts
 
 
