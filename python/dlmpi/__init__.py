@@ -15,6 +15,7 @@ from dlmpi._native import AVG, VERSION, MismatchError, borrow
 if TYPE_CHECKING:
     from dlmpi import MPI as MPI
     from dlmpi.comm import wrap as wrap
+    from dlmpi.fused import allreduce_many as allreduce_many
     from dlmpi.launch import LaunchError as LaunchError
     from dlmpi.placement import device as device
     from dlmpi.placement import local_rank as local_rank
@@ -27,6 +28,7 @@ __all__ = [
     "LaunchError",
     "MismatchError",
     "__version__",
+    "allreduce_many",
     "borrow",
     "device",
     "local_rank",
@@ -40,6 +42,7 @@ __version__: str = VERSION
 #: Names that need MPI, and others that are seldom needed, and the modules that define them.
 _LAZY = {
     "MPI": "dlmpi.MPI",
+    "allreduce_many": "dlmpi.fused",
     "LaunchError": "dlmpi.launch",
     "device": "dlmpi.placement",
     "local_rank": "dlmpi.placement",

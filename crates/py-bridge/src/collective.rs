@@ -308,7 +308,11 @@ const KNOWN: [(BuiltinOp, ReduceOp); 10] = [
 ];
 
 /// The operation of a reduction: `SUM` where none is given, as in mpi4py.
-fn operation(mpi4py: &Mpi4py, name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Op> {
+pub(crate) fn operation(
+    mpi4py: &Mpi4py,
+    name: &str,
+    given: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Op> {
     let Some(given) = given else {
         return Ok(Op::Builtin(ReduceOp::Sum));
     };

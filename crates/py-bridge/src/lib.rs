@@ -15,6 +15,7 @@
 
 pub mod array_interface;
 pub mod avg;
+pub mod bench;
 pub mod borrow;
 pub mod buffer;
 pub mod cai;
@@ -31,6 +32,7 @@ pub mod framework;
 pub mod generic;
 pub mod interface;
 pub mod loan;
+pub mod many;
 pub mod message;
 pub mod method;
 pub mod mpi4py;

@@ -7,6 +7,7 @@
 use dlpack_core::DType;
 
 use crate::call::{Call, CallKind, Op};
+use crate::ground::settings::Choice;
 use crate::kernels::ReduceOp;
 
 /// The reduce operation as ranks agree on it: handles are local numbers, so they are left out.
@@ -20,6 +21,19 @@ pub enum AgreedOp {
     Native,
 }
 
+/// Where the ranks of a communicator run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// They have not agreed on it yet.
+    Unknown,
+    /// On one node, with a core for each.
+    Together,
+    /// On one node with fewer cores than ranks.
+    Crowded,
+    /// On several nodes.
+    Apart,
+}
+
 /// State of a communicator that is the same on all its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommFacts {
@@ -31,6 +45,11 @@ pub struct CommFacts {
     /// Exactly one MPI call of the same name per operation: intercommunicators, and
     /// `DLMPI_COLLECTIVES=mpi`, where the peer need not be dlmpi.
     pub one_call: bool,
+    /// Whose algorithms are used. Where a call is non-blocking, the library's: all ranks make that form,
+    /// since MPI doesn't match the two (MPI 4.1 §6.12).
+    pub choice: Choice,
+    /// Where the ranks run.
+    pub place: Place,
 }
 
 /// A call, reduced to what all ranks know alike.

@@ -7,10 +7,11 @@
 use dlpack_core::{DType, Device, DeviceKind, View};
 use proptest::prelude::*;
 
-use crate::agreed::{Agreed, CommFacts};
+use crate::agreed::{Agreed, CommFacts, Place};
 use crate::arg::{Arg, Part};
 use crate::call::{Call, CallKind, Op};
 use crate::comm::Role;
+use crate::ground::settings::Choice;
 use crate::kernels::ReduceOp;
 use crate::reduction::{counts, significant};
 use crate::wire::{Wire, wire};
@@ -149,12 +150,14 @@ proptest! {
         kind in prop::sample::select(&KINDS[..]),
         dtype in prop::sample::select(&DTYPES[..]),
         op in prop::sample::select(&OPS[..]),
-        n in prop_oneof![Just(0usize), 1usize..1000, (1usize << 31)..(1 << 33)],
+        n in prop_oneof![Just(0usize), 1usize..1000, 1000usize..1_000_000, (1usize << 31)..(1 << 33)],
         large_counts in any::<bool>(),
         one_call in any::<bool>(),
+        choice in prop::sample::select(&[Choice::Auto, Choice::Mpi, Choice::Own][..]),
+        place in prop::sample::select(&[Place::Unknown, Place::Together, Place::Crowded, Place::Apart][..]),
         locals in prop::collection::vec(local(), 1..8),
     ) {
-        let facts = CommFacts { size: locals.len() as u32, large_counts, one_call };
+        let facts = CommFacts { size: locals.len() as u32, large_counts, one_call, choice, place };
         let decisions: Vec<Option<Wire>> = locals
             .iter()
             .enumerate()
@@ -178,6 +181,8 @@ fn agreed_fields_do_reach_the_wire() {
         size: 2,
         large_counts: false,
         one_call: false,
+        choice: Choice::Mpi,
+        place: Place::Unknown,
     };
     let base =
         |dtype, op, n, facts| decide(CallKind::Allreduce, dtype, op, n, 2, facts, (0, local));
@@ -211,5 +216,26 @@ fn agreed_fields_do_reach_the_wire() {
             }
         ),
         None
+    );
+    let auto = CommFacts {
+        choice: Choice::Auto,
+        place: Place::Together,
+        ..facts
+    };
+    assert_ne!(
+        base(DType::F32, sum, 1 << 24, facts),
+        base(DType::F32, sum, 1 << 24, auto)
+    );
+    assert_ne!(
+        base(DType::F32, sum, 1, auto),
+        base(
+            DType::F32,
+            sum,
+            1,
+            CommFacts {
+                choice: Choice::Own,
+                ..auto
+            }
+        )
     );
 }

@@ -1,5 +1,6 @@
 //! The door of the collectives.
 
+use crate::agreed::Place;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -20,12 +21,17 @@ pub fn run(comm: &Comm, call: &Call) -> Result<()> {
     if asks {
         gate.pass(Some(call))?;
     }
-    match plan(*comm, call) {
-        Ok(plan) => {
+    match plan(*comm, call, Some(gate.place())) {
+        Ok(ready) => {
             if !asks {
                 gate.pass(Some(call))?;
             }
-            plan.run(*comm)
+            if ready.open {
+                drop(ready);
+                gate.agree_place()?;
+                return plan(*comm, call, Some(gate.place()))?.run(*comm, &gate);
+            }
+            ready.run(*comm, &gate)
         }
         Err(why) if asks => Err(why),
         Err(why) => Err(gate.refuse(why)),
@@ -50,10 +56,11 @@ pub fn refuse(comm: &Comm, kind: CallKind, why: Error) -> Error {
     }
 }
 
-/// Makes a call ready: everything that can be refused on this rank is refused here.
-pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
+/// Makes a call ready: everything that can be refused on this rank is refused here. `place` is what the
+/// ranks have agreed on so far, `None` for a non-blocking call.
+pub(crate) fn plan(comm: Comm, call: &Call, place: Option<Place>) -> Result<Plan> {
     if call.kind.is_reduction() {
-        reduction::plan(comm, call)
+        reduction::plan(comm, call, comm.facts(place)?)
     } else {
         movement::plan(comm, call)
     }

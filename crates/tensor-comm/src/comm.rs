@@ -2,10 +2,10 @@
 
 use mpi_runtime::Mpi;
 
-use crate::agreed::CommFacts;
+use crate::agreed::{CommFacts, Place};
 use crate::error::{Result, value_error};
 use crate::ground::process;
-use crate::ground::settings::Settings;
+use crate::ground::settings::{Choice, Settings};
 
 /// A communicator and the library that it belongs to. Borrowed: dropping it frees nothing.
 #[derive(Debug, Clone, Copy)]
@@ -116,13 +116,17 @@ impl Comm {
         })
     }
 
-    /// The agreed facts of this communicator.
-    pub fn facts(self) -> Result<CommFacts> {
+    /// The agreed facts of this communicator for a blocking call, where the ranks run at `place`, or for a
+    /// non-blocking one (`None`).
+    pub fn facts(self, place: Option<Place>) -> Result<CommFacts> {
         let inter = self.is_inter()?;
+        let settings = Settings::get()?;
         Ok(CommFacts {
+            choice: place.map_or(Choice::Mpi, |_| settings.allreduce),
+            place: place.unwrap_or(Place::Unknown),
             size: self.mpi.comm_size(self.raw)? as u32,
             large_counts: self.mpi.has_large_counts(),
-            one_call: inter || self.one_call || Settings::get()?.plain,
+            one_call: inter || self.one_call || settings.plain,
         })
     }
 }

@@ -157,6 +157,8 @@ fn joined(comm: Comm, call: &Call, send: Moving, recv: Moving) -> Plan {
             op: mpi.op_null(),
             root: call.root,
         },
+        direct: None,
+        open: false,
         send: send.side,
         recv: recv.side,
         settle: Settle::ALL,

@@ -5,7 +5,9 @@ use mpi_runtime::{CountArrays, Request};
 use crate::call::CallKind;
 use crate::comm::Comm;
 use crate::counted::Derived;
+use crate::direct::Direct;
 use crate::error::{Result, value_error};
+use crate::ground::gate::Gate;
 use crate::native::{Extent, Native, Port};
 use crate::scratch::Scratch;
 use crate::side::Side;
@@ -43,6 +45,10 @@ pub(crate) struct Slicing {
 /// A collective call, ready.
 pub(crate) struct Plan {
     pub native: Native,
+    /// Our own algorithm, instead of the MPI call.
+    pub direct: Option<Direct>,
+    /// Whether the ranks must agree where they run before the algorithm can be chosen.
+    pub open: bool,
     pub send: Option<Side>,
     pub recv: Option<Side>,
     pub settle: Settle,
@@ -58,14 +64,17 @@ pub(crate) struct Plan {
 unsafe impl Send for Plan {}
 
 impl Plan {
-    /// Calls MPI on `comm` and settles.
-    pub fn run(&self, comm: Comm) -> Result<()> {
-        match &self.slicing {
+    /// Makes the call on `comm`, or takes our own way behind its gate, and settles.
+    pub fn run(&self, comm: Comm, gate: &Gate) -> Result<()> {
+        match (&self.direct, &self.slicing) {
             // SAFETY:
             // - the sides hold what the counts say in the travelling form, the receiving one is writable
             //   (side.rs) and apart, and both live as long as the plan.
-            None => unsafe { self.native.block(comm.raw()) }?,
-            Some(slicing) => self.sliced(comm, slicing)?,
+            (None, None) => unsafe { self.native.block(comm.raw()) }?,
+            // SAFETY:
+            // - as above.
+            (Some(direct), _) => gate.with_lane(|lane| unsafe { direct.run(lane) })?,
+            (None, Some(slicing)) => self.sliced(comm, slicing)?,
         }
         self.settle()
     }

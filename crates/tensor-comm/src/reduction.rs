@@ -4,11 +4,14 @@
 //! it. Every plan here is one MPI call of the same name, repeated over slices where the library's counts
 //! are too small for the tensor.
 
-use crate::agreed::Agreed;
+use crate::agreed::{Agreed, CommFacts};
+use crate::algorithm::Algorithm;
 use crate::arg::Arg;
 use crate::call::{Call, CallKind, Op};
 use crate::comm::{Comm, Role};
+use crate::direct::{self, Direct, Fold, Geometry, Goal, Output};
 use crate::error::{Error, Result, value_error};
+use crate::ground::settings::Choice;
 use crate::movement::{block_count, elements};
 use crate::native::{Extent, Native, Port};
 use crate::own_op;
@@ -25,8 +28,12 @@ pub(crate) struct Significant {
 }
 
 /// Makes a reduction ready.
-pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
-    let facts = comm.facts()?;
+pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan> {
+    if call.kind == CallKind::Reduce && !(0..i64::from(facts.size)).contains(&i64::from(call.root))
+    {
+        // MPI says what is wrong with it.
+        facts.choice = Choice::Mpi;
+    }
     let role = if call.kind == CallKind::Reduce {
         comm.role(call.root)?
     } else {
@@ -63,6 +70,20 @@ pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
     } else {
         counts.received(rank)
     };
+    let ranks = facts.size as usize;
+    let direct = match wire.algorithm {
+        Algorithm::Library => None,
+        Algorithm::Direct => Some(exchange(
+            comm,
+            call,
+            &wire,
+            &counts,
+            (send.as_ref(), recv.as_ref()),
+            (rank, ranks),
+        )?),
+    };
+    // Our own algorithm divides where it rounds, before the result travels.
+    let mean = wire.mean && direct.is_none();
     let bytes = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
     let slicing = wire.slice.map(|slice| Slicing {
         slice,
@@ -80,8 +101,10 @@ pub(crate) fn plan(comm: Comm, call: &Call) -> Result<Plan> {
         )?,
         settle: Settle {
             limit: received,
-            mean: wire.mean.then_some(u64::from(facts.size)),
+            mean: mean.then_some(u64::from(facts.size)),
         },
+        direct,
+        open: wire.open,
         send,
         recv,
         slicing,
@@ -143,6 +166,8 @@ fn idle(comm: Comm, call: &Call) -> Plan {
             op,
             root: call.root,
         },
+        direct: None,
+        open: false,
         send: None,
         recv: None,
         settle: Settle::ALL,
@@ -186,6 +211,19 @@ impl Counts {
             Counts::Even(n, ranks) => Some(vec![*n; *ranks]),
             Counts::Uneven(counts) => Some(counts.iter().map(|&n| n as usize).collect()),
         }
+    }
+
+    /// First element and number of elements of each rank's block.
+    fn ranges(&self) -> Vec<(usize, usize)> {
+        let mut at = 0;
+        self.by_root()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|n| {
+                at += n;
+                (at - n, n)
+            })
+            .collect()
     }
 
     /// Elements of a rank's result.
@@ -294,6 +332,47 @@ fn check(call: &Call, significant: &Significant, counts: &Counts, rank: usize) -
     }
 }
 
+/// Our own algorithm, given the sides.
+fn exchange(
+    comm: Comm,
+    call: &Call,
+    wire: &Wire,
+    counts: &Counts,
+    (send, recv): (Option<&Side>, Option<&Side>),
+    (rank, ranks): (usize, usize),
+) -> Result<Direct> {
+    let (Combine::Own(op), Element::Memory(dtype)) = (wire.combine, wire.element) else {
+        return Err(value_error!("{}: no kernel to combine", call.kind.name()));
+    };
+    let out = recv.map_or(std::ptr::null_mut(), Side::ptr);
+    let input = send.map_or(out, Side::ptr);
+    let (extent, goal) = match counts {
+        Counts::Whole(n) if call.kind == CallKind::Reduce => {
+            (direct::Extent::Whole(*n), Goal::Root(call.root as usize))
+        }
+        Counts::Whole(n) => (direct::Extent::Whole(*n), Goal::All),
+        _ => (direct::Extent::Blocks(counts.ranges()), Goal::Owner),
+    };
+    let output = match (goal, recv) {
+        (_, None) => Output::Nowhere,
+        // In place, the first results would overwrite what is still to be sent.
+        (Goal::Owner, Some(_)) => Output::Owned(out, send.is_none()),
+        _ => Output::Whole(out),
+    };
+    let item = send.or(recv).map_or(1, Side::wire_bytes);
+    Ok(Direct {
+        mpi: comm.mpi(),
+        rank,
+        ranks,
+        geometry: Geometry::new(extent, ranks, item),
+        goal,
+        fold: Fold::new(op, dtype, ranks, wire.mean)?,
+        wire: wire_type(comm.mpi(), dtype, item)?,
+        input,
+        output,
+    })
+}
+
 /// The MPI arguments, given the sides and whether the call is in place.
 fn native(
     comm: Comm,
@@ -308,6 +387,8 @@ fn native(
     let datatype = wire_type(mpi, dtype, bytes)?.datatype;
     let op = match (wire.combine, call.op) {
         (Combine::Library(op), _) => mpi.op(own_op::library(op)),
+        // No MPI call is made then.
+        (Combine::Own(_), _) if wire.algorithm == Algorithm::Direct => mpi.op_null(),
         (Combine::Own(op), _) => own_op::handle(mpi, op, dtype)?,
         (Combine::Caller, Some(Op::Native(op))) => op,
         (Combine::Caller, _) => return Err(Error::Type("op: expected an MPI.Op".into())),

@@ -8,6 +8,7 @@
 use dlpack_core::{DType, TypeCode};
 
 use crate::agreed::{Agreed, AgreedOp};
+use crate::algorithm::{self, Algorithm};
 use crate::error::{Result, value_error};
 use crate::kernels::{self, ReduceOp};
 use crate::{own_op, wiretype};
@@ -41,7 +42,8 @@ impl Element {
 pub enum Combine {
     /// The library's predefined operation.
     Library(ReduceOp),
-    /// Our kernel, as an `MPI_Op`: where libraries differ or are wrong (see `own_op.rs`).
+    /// Our kernel: in our own algorithm, and as an `MPI_Op` where libraries differ or are wrong
+    /// (see `own_op.rs`).
     Own(ReduceOp),
     /// The caller's own handle.
     Caller,
@@ -58,6 +60,10 @@ pub struct Wire {
     pub mean: bool,
     /// The call is made once per slice of at most this many elements; `None`: one call.
     pub slice: Option<usize>,
+    /// How it is made.
+    pub algorithm: Algorithm,
+    /// Whether that hangs on [`crate::Place`], which the ranks must agree on first.
+    pub open: bool,
 }
 
 /// Elements of one call where counts are `int`: a round number well below 2^31.
@@ -83,6 +89,24 @@ pub fn wire(agreed: &Agreed) -> Result<Wire> {
             (combine(op, dtype, agreed.facts.one_call), false)
         }
     };
+    let kernel = match op {
+        AgreedOp::Native => None,
+        AgreedOp::Avg => Some(ReduceOp::Sum),
+        AgreedOp::Builtin(op) => Some(op),
+    };
+    let open = kernel.is_some_and(|op| algorithm::open(agreed, dtype, op));
+    if let Some(op) = kernel
+        && algorithm::algorithm(agreed, dtype, op) == Algorithm::Direct
+    {
+        return Ok(Wire {
+            element: Element::Memory(dtype),
+            combine: Combine::Own(op),
+            mean,
+            slice: None,
+            algorithm: Algorithm::Direct,
+            open,
+        });
+    }
     let element = element(agreed, dtype, combine)?;
     let large = !agreed.facts.large_counts && agreed.elements > i32::MAX as usize;
     if large && agreed.facts.one_call {
@@ -96,6 +120,8 @@ pub fn wire(agreed: &Agreed) -> Result<Wire> {
         combine,
         mean,
         slice: large.then_some(SLICE),
+        algorithm: Algorithm::Library,
+        open,
     })
 }
 

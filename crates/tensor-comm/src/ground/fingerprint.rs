@@ -1,6 +1,6 @@
 //! What of a call must be equal on all ranks, as numbers to compare and words to show.
 
-use dlpack_core::{DType, TypeCode};
+use dlpack_core::{DType, TypeCode, View};
 
 use crate::arg::Arg;
 use crate::call::{Call, CallKind, Op};
@@ -12,6 +12,9 @@ use crate::movement::{block_count, elements};
 pub(crate) const FIELDS: usize = 7;
 /// Bytes of the words that are shown on a disagreement.
 pub(crate) const WORDS: usize = 256;
+
+/// The kind of a reduction of many tensors, apart from every [`CallKind`].
+const MANY: u64 = 1 << 8;
 
 /// One call's fingerprint. A field that this rank cannot know is `None` and agrees with everything.
 #[derive(Debug, Clone)]
@@ -41,6 +44,32 @@ impl Fingerprint {
         Fingerprint {
             fields,
             words: words(call, dtype, amount),
+        }
+    }
+
+    /// Of a reduction of many tensors at once.
+    pub fn of_many(tensors: &[View], op: Op, sequence: u64, settings: u64) -> Fingerprint {
+        let list: Vec<i64> = tensors
+            .iter()
+            .flat_map(|view| [dtype_word(view.dtype()) as i64, view.numel() as i64])
+            .collect();
+        let mut fields = [None; FIELDS];
+        fields[..6].copy_from_slice(&[
+            Some(sequence),
+            Some(settings),
+            Some(MANY),
+            None,
+            Some(digest(&list, 1)),
+            Some(op_word(op)),
+        ]);
+        let elements: usize = tensors.iter().map(View::numel).sum();
+        Fingerprint {
+            fields,
+            words: format!(
+                "allreduce_many of {} tensors with {elements} elements{}",
+                tensors.len(),
+                op_words(op)
+            ),
         }
     }
 
@@ -125,6 +154,14 @@ fn op_word(op: Op) -> u64 {
     }
 }
 
+fn op_words(op: Op) -> String {
+    match op {
+        Op::Builtin(op) => format!(", op {}", format!("{op:?}").to_uppercase()),
+        Op::Avg => ", op AVG".to_owned(),
+        Op::Native(_) => ", op of the caller's".to_owned(),
+    }
+}
+
 fn words(call: &Call, dtype: Option<DType>, amount: Option<u64>) -> String {
     let mut words = call.kind.name().to_owned();
     let arg = if matches!(call.send, Arg::Absent | Arg::InPlace) {
@@ -135,16 +172,7 @@ fn words(call: &Call, dtype: Option<DType>, amount: Option<u64>) -> String {
     if let Some(dtype) = dtype {
         words += &format!(" of {} {dtype}", elements(arg));
     }
-    match call.op {
-        Some(Op::Builtin(op)) => {
-            words += &format!(", op {op:?}")
-                .to_uppercase()
-                .replace(", OP ", ", op ")
-        }
-        Some(Op::Avg) => words += ", op AVG",
-        Some(Op::Native(_)) => words += ", op of the caller's",
-        None => {}
-    }
+    words += &call.op.map(op_words).unwrap_or_default();
     if has_root(call.kind) {
         words += &format!(", root {}", call.root);
     }

@@ -6,8 +6,10 @@ use super::exchange::Exchange;
 use super::fingerprint::Fingerprint;
 use super::settings::Settings;
 use super::state::State;
+use crate::agreed::Place;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
+use crate::direct::Lane;
 use crate::error::{Error, Result};
 
 /// The gate of one call.
@@ -55,6 +57,28 @@ impl Gate {
         self.numbered.as_ref().map(|numbered| &numbered.state)
     }
 
+    /// Where the ranks run, as far as they have agreed on it.
+    pub fn place(&self) -> Place {
+        self.state().map_or(Place::Unknown, |state| state.place())
+    }
+
+    /// Agrees where the ranks run. Every rank must do so at the same call.
+    pub fn agree_place(&self) -> Result<()> {
+        self.state().map_or(Ok(()), |state| state.agree_place())
+    }
+
+    /// Runs `work` on this call's place on the private communicator. Its errors on that communicator come
+    /// to the user's error handler.
+    pub fn with_lane<T>(&self, work: impl FnOnce(Lane) -> Result<T>) -> Result<T> {
+        let nowhere = || Error::State("dlmpi: this call has no place of its own".into());
+        let Numbered {
+            state, sequence, ..
+        } = self.numbered.as_ref().ok_or_else(nowhere)?;
+        let comm = state.private(true)?.ok_or_else(nowhere)?;
+        let tag = state.tag(*sequence, 2);
+        work(Lane { comm, tag }).map_err(|error| state.report(error))
+    }
+
     /// The comparison that is due before this call, if one is.
     pub fn exchange(&self, call: Option<&Call>) -> Option<Exchange> {
         let due = self.due()?;
@@ -70,6 +94,17 @@ impl Gate {
             &fingerprint,
             false,
         ))
+    }
+
+    /// As [`Gate::pass`], with a fingerprint of the caller's made of the number and the settings.
+    pub fn pass_as(&self, make: impl FnOnce(u64, u64) -> Fingerprint) -> Result<()> {
+        let Some(due) = self.due() else {
+            return Ok(());
+        };
+        let mut fingerprint = make(due.sequence, due.settings.word());
+        due.add_settings(&mut fingerprint);
+        let state = Arc::clone(&due.state);
+        self.finish(Exchange::new(state, due.sequence, &fingerprint, false))
     }
 
     /// Compares now, where due.

@@ -31,6 +31,18 @@ impl Check {
     }
 }
 
+/// Whose algorithms large reductions use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Choice {
+    /// Whichever is the faster one, by a rule on facts that all ranks share.
+    #[default]
+    Auto,
+    /// The MPI library's.
+    Mpi,
+    /// Ours, wherever they can do it.
+    Own,
+}
+
 /// The settings of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -40,6 +52,8 @@ pub struct Settings {
     pub plain: bool,
     /// `DLMPI_ORDER=memory`: a dense tensor is its memory, as in mpi4py.
     pub memory_order: bool,
+    /// `DLMPI_ALLREDUCE`: `auto`, `mpi` or `own`.
+    pub allreduce: Choice,
 }
 
 impl Settings {
@@ -70,8 +84,14 @@ impl Settings {
             2 => Check::Off,
             _ => Check::Sampled,
         };
+        let allreduce = match choose("DLMPI_ALLREDUCE", &["auto", "mpi", "own"])? {
+            1 => Choice::Mpi,
+            2 => Choice::Own,
+            _ => Choice::Auto,
+        };
         Ok(Settings {
             check,
+            allreduce,
             plain: choose("DLMPI_COLLECTIVES", &["own", "mpi"])? == 1,
             memory_order: choose("DLMPI_ORDER", &["logical", "memory"])? == 1,
         })
@@ -79,7 +99,10 @@ impl Settings {
 
     /// The settings as one word, to compare.
     pub(crate) fn word(self) -> u64 {
-        self.check as u64 | (u64::from(self.plain) << 8) | (u64::from(self.memory_order) << 9)
+        self.check as u64
+            | (u64::from(self.plain) << 8)
+            | (u64::from(self.memory_order) << 9)
+            | ((self.allreduce as u64) << 10)
     }
 
     /// The settings as a person wrote them.
@@ -95,7 +118,14 @@ impl Settings {
         } else {
             "logical"
         };
-        format!("DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order}")
+        let allreduce = match self.allreduce {
+            Choice::Auto => "auto",
+            Choice::Mpi => "mpi",
+            Choice::Own => "own",
+        };
+        format!(
+            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce}"
+        )
     }
 }
 
@@ -139,11 +169,13 @@ mod tests {
             .iter()
             .flat_map(|check| ["own", "mpi"].map(|c| (*check, c)))
             .flat_map(|(check, c)| ["logical", "memory"].map(|o| (check, c, o)))
-            .filter_map(|(check, c, o)| {
+            .flat_map(|(check, c, o)| ["auto", "mpi", "own"].map(|a| (check, c, o, a)))
+            .filter_map(|(check, c, o, a)| {
                 from(&[
                     ("DLMPI_CHECK", check),
                     ("DLMPI_COLLECTIVES", c),
                     ("DLMPI_ORDER", o),
+                    ("DLMPI_ALLREDUCE", a),
                 ])
                 .ok()
             })
@@ -152,7 +184,7 @@ mod tests {
         let mut distinct = words.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        assert_eq!((words.len(), distinct.len()), (12, 12));
+        assert_eq!((words.len(), distinct.len()), (36, 36));
     }
 
     #[test]

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mpi_runtime::{Keyval, Mpi};
 
+use super::place;
 use super::private::Private;
 use super::process;
 use super::turns::Turns;
+use crate::agreed::Place;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 
@@ -29,6 +31,8 @@ pub(crate) struct State {
     private: Mutex<Private>,
     /// The thread that works on it, as [`this_thread`] names it, or 0.
     holder: AtomicUsize,
+    /// Where the ranks run, once they have agreed on it.
+    place: OnceLock<Place>,
     /// The user's communicator was freed.
     left: AtomicBool,
 }
@@ -55,6 +59,7 @@ impl State {
             sequence: AtomicU64::new(0),
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
+            place: OnceLock::new(),
             holder: AtomicUsize::new(0),
             left: AtomicBool::new(false),
         });
@@ -105,9 +110,24 @@ impl State {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A tag for the private duplicate that tells concurrent exchanges apart, and their two phases.
+    /// Where the ranks run, as far as they have agreed on it.
+    pub fn place(&self) -> Place {
+        self.place.get().copied().unwrap_or(Place::Unknown)
+    }
+
+    /// Agrees where the ranks run, at the same blocking call on every rank.
+    pub fn agree_place(&self) -> Result<()> {
+        if self.place.get().is_none() {
+            let place = place::agree(self.comm)?;
+            self.place.get_or_init(|| place);
+        }
+        Ok(())
+    }
+
+    /// A tag for the private duplicate that tells concurrent exchanges apart, and the phases of a call: two
+    /// of the comparison, one of our own algorithm.
     pub fn tag(&self, sequence: u64, phase: u64) -> i32 {
-        ((sequence * 2 + phase) % (self.tag_ub.max(1) as u64 - 1)) as i32
+        ((sequence * 4 + phase) % (self.tag_ub.max(1) as u64 - 1)) as i32
     }
 
     /// This non-blocking call's place in the order of issue.

@@ -1,0 +1,322 @@
+//! Our own reduction of large tensors: reduce-scatter by direct exchange, then allgather, over
+//! point-to-point messages on the private communicator.
+//!
+//! ```text
+//! for each chunk:   every rank sends each other rank the block that this one owns,
+//!                   the owner combines all contributions in the order of the ranks,
+//!                   and sends the result to all (Allreduce), to the root (Reduce) or to nobody
+//! ```
+//!
+//! Results travel while the next chunk's contributions do. One rank alone computes each element, so all
+//! get the same bits. Libraries allocate a temporary as large as the tensor in every call, which the
+//! kernel fills page by page; here a chunk's worth of scratch memory is kept.
+
+mod fold;
+mod geometry;
+
+use mpi_runtime::{Mpi, Request, StatusPtr};
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::scratch::Scratch;
+use crate::wiretype::WireType;
+
+pub(crate) use fold::Fold;
+pub(crate) use geometry::{Extent, Geometry};
+
+/// Who gets the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Every rank all of them.
+    All,
+    /// This rank all of them.
+    Root(usize),
+    /// Every rank those that it owns.
+    Owner,
+}
+
+/// Where this rank's results go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Output {
+    /// All elements from this address on.
+    Whole(*mut u8),
+    /// Only those that this rank owns, from this address on; `true`: the memory may hold contributions
+    /// that are still to be sent.
+    Owned(*mut u8, bool),
+    /// Nowhere: they are the root's.
+    Nowhere,
+}
+
+/// The place of one call on the private communicator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane {
+    pub comm: mpi_runtime::Comm,
+    pub tag: i32,
+}
+
+/// A reduction by direct exchange, ready.
+pub(crate) struct Direct {
+    pub mpi: &'static Mpi,
+    pub rank: usize,
+    pub ranks: usize,
+    pub geometry: Geometry,
+    pub goal: Goal,
+    pub fold: Fold,
+    pub wire: WireType,
+    /// This rank's contributions.
+    pub input: *mut u8,
+    pub output: Output,
+}
+
+/// Messages under way, and the scratch memory that they may still write.
+struct Flight<'a> {
+    call: &'a Direct,
+    lane: Lane,
+    requests: SmallVec<[Request; 16]>,
+    scratch: Option<Scratch>,
+    /// A block for each other rank's contribution.
+    arrivals: *mut u8,
+    /// Where owned results are kept that have no place in the tensor: one block for even chunks and one
+    /// for odd ones, since they are still leaving when the next contributions arrive; or all of them.
+    results: *mut u8,
+}
+
+impl Direct {
+    /// Runs it, on this thread.
+    ///
+    /// # Safety
+    /// - `input` holds the contributions that the geometry divides, and the output has room for the results;
+    ///   they are one place, or lie apart; nothing else touches them until this returns.
+    pub unsafe fn run(&self, lane: Lane) -> Result<()> {
+        let item = self.wire.bytes;
+        let block = self.geometry.largest() * item;
+        let chunks = self.geometry.chunks();
+        let kept = match self.output {
+            Output::Whole(_) | Output::Owned(_, false) => 0,
+            Output::Nowhere => 2 * block,
+            Output::Owned(_, true) => self.owned() * item,
+        };
+        let scratch = Scratch::new((self.ranks - 1) * block + kept)?;
+        let arrivals = scratch.ptr();
+        let mut flight = Flight {
+            call: self,
+            lane,
+            requests: SmallVec::new(),
+            results: arrivals.wrapping_add((self.ranks - 1) * block),
+            arrivals,
+            scratch: Some(scratch),
+        };
+        // SAFETY:
+        // - by the caller's promise; `flight` waits for its messages, or leaks its memory.
+        unsafe {
+            flight.exchange(0)?;
+            for chunk in 0..chunks {
+                flight.land()?;
+                flight.combine(chunk);
+                flight.deliver(chunk)?;
+                if chunk + 1 < chunks {
+                    flight.exchange(chunk + 1)?;
+                }
+            }
+            flight.land()?;
+            if let Output::Owned(home, true) = self.output {
+                std::ptr::copy_nonoverlapping(flight.results, home, self.owned() * item);
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements that this rank owns.
+    fn owned(&self) -> usize {
+        (0..self.geometry.chunks())
+            .map(|chunk| self.geometry.block(chunk, self.rank).1)
+            .sum()
+    }
+
+    /// The other ranks, those to send to first: each rank starts with another one.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, ranks) = (self.rank, self.ranks);
+        (1..ranks).map(move |distance| (rank + distance) % ranks)
+    }
+
+    /// The other ranks in the order in which their messages come.
+    fn sources(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, ranks) = (self.rank, self.ranks);
+        (1..ranks).map(move |distance| (rank + ranks - distance) % ranks)
+    }
+
+    fn input(&self, element: usize) -> *mut u8 {
+        self.input.wrapping_add(element * self.wire.bytes)
+    }
+}
+
+impl Flight<'_> {
+    /// Where the result of the block that this rank owns goes.
+    fn out(&self, chunk: usize) -> *mut u8 {
+        let Direct { geometry, rank, .. } = self.call;
+        let item = self.call.wire.bytes;
+        let (first, _) = geometry.block(chunk, *rank);
+        // Blocks that ranks own as a whole are contiguous over the chunks.
+        let since = first - geometry.block(0, *rank).0;
+        match self.call.output {
+            Output::Whole(base) => base.wrapping_add(first * item),
+            Output::Owned(base, false) => base.wrapping_add(since * item),
+            Output::Owned(_, true) => self.results.wrapping_add(since * item),
+            Output::Nowhere => self
+                .results
+                .wrapping_add((chunk % 2) * geometry.largest() * item),
+        }
+    }
+
+    /// Whether the own contribution lies where the result goes.
+    fn in_place(&self, chunk: usize) -> bool {
+        let (first, _) = self.call.geometry.block(chunk, self.call.rank);
+        self.out(chunk) == self.call.input(first)
+    }
+
+    /// Where the contribution of `source` arrives: the last one where the result goes, which spares a pass,
+    /// unless the own one is there.
+    fn arrival(&self, chunk: usize, source: usize) -> *mut u8 {
+        let Direct { rank, ranks, .. } = *self.call;
+        let last = if rank + 1 == ranks {
+            rank - 1
+        } else {
+            ranks - 1
+        };
+        if source == last && !self.in_place(chunk) {
+            return self.out(chunk);
+        }
+        let slot = if source < rank { source } else { source - 1 };
+        let block = self.call.geometry.largest() * self.call.wire.bytes;
+        self.arrivals.wrapping_add(slot * block)
+    }
+
+    /// Starts the exchange of contributions.
+    ///
+    /// # Safety
+    /// - As for [`Direct::run`]; what arrived before has been combined.
+    unsafe fn exchange(&mut self, chunk: usize) -> Result<()> {
+        let call = self.call;
+        let (_, own) = call.geometry.block(chunk, call.rank);
+        // SAFETY:
+        // - each arrival has room for a block, and messages of two steps never share one (`results`).
+        // - contributions are within the input and stay until they were sent.
+        unsafe {
+            for source in call.sources() {
+                self.receive(self.arrival(chunk, source), own, source)?;
+            }
+            for target in call.others() {
+                let (first, n) = call.geometry.block(chunk, target);
+                self.send(call.input(first), n, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines what has arrived with the own contribution.
+    ///
+    /// # Safety
+    /// - As for [`Direct::run`]; the contributions to this chunk have arrived.
+    unsafe fn combine(&self, chunk: usize) {
+        let call = self.call;
+        let (first, n) = call.geometry.block(chunk, call.rank);
+        let blocks: SmallVec<[*mut u8; 16]> = (0..call.ranks)
+            .map(|rank| match rank == call.rank {
+                true => call.input(first),
+                false => self.arrival(chunk, rank),
+            })
+            .collect();
+        let from = fold::Contributions {
+            blocks: &blocks,
+            own: call.rank,
+            out: self.out(chunk),
+        };
+        // SAFETY:
+        // - every block holds `n` elements: the own one by the caller's promise, the others arrived; they
+        //   lie apart, and the last of the others is where the result goes unless the own one is.
+        unsafe { call.fold.run(&from, n) };
+    }
+
+    /// Starts to send results to those who get them.
+    ///
+    /// # Safety
+    /// - As for [`Direct::run`]; the chunk has been combined.
+    unsafe fn deliver(&mut self, chunk: usize) -> Result<()> {
+        let call = self.call;
+        let (_, own) = call.geometry.block(chunk, call.rank);
+        let gets = |rank: usize| match call.goal {
+            Goal::All => true,
+            Goal::Root(root) => rank == root,
+            Goal::Owner => false,
+        };
+        // SAFETY:
+        // - a rank that gets results has room for all of them; results stay until they were sent.
+        unsafe {
+            if let (Output::Whole(base), true) = (call.output, gets(call.rank)) {
+                for source in call.sources() {
+                    let (first, n) = call.geometry.block(chunk, source);
+                    self.receive(base.wrapping_add(first * call.wire.bytes), n, source)?;
+                }
+            }
+            for target in call.others().filter(|&rank| gets(rank)) {
+                self.send(self.out(chunk), own, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// - `n` elements may be written at `at` until the message has landed.
+    unsafe fn receive(&mut self, at: *mut u8, n: usize, source: usize) -> Result<()> {
+        let Direct { mpi, wire, .. } = self.call;
+        if n > 0 {
+            let count = (n * wire.units) as i64;
+            let Lane { comm, tag } = self.lane;
+            // SAFETY:
+            // - by the caller's promise.
+            let request = unsafe { mpi.irecv(at, count, wire.datatype, source as i32, tag, comm) }?;
+            self.requests.push(request);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// - `n` elements lie at `at` until the message has left.
+    unsafe fn send(&mut self, at: *const u8, n: usize, target: usize) -> Result<()> {
+        let Direct { mpi, wire, .. } = self.call;
+        if n > 0 {
+            let count = (n * wire.units) as i64;
+            let Lane { comm, tag } = self.lane;
+            // SAFETY:
+            // - by the caller's promise.
+            let request = unsafe { mpi.isend(at, count, wire.datatype, target as i32, tag, comm) }?;
+            self.requests.push(request);
+        }
+        Ok(())
+    }
+
+    /// Waits for all messages that are under way.
+    fn land(&mut self) -> Result<()> {
+        if self.requests.is_empty() {
+            return Ok(());
+        }
+        // SAFETY:
+        // - the requests are ours, and completed nowhere else.
+        unsafe {
+            self.call
+                .mpi
+                .waitall(&mut self.requests, StatusPtr::ignore())
+        }?;
+        self.requests.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if !self.requests.is_empty() {
+            // After an error MPI may still write here.
+            std::mem::forget(self.scratch.take());
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Combining every rank's contribution to one block, in the order of the ranks.
+//!
+//! Knows addresses and kernels, not messages. 16- and 8-bit floats are added up in float32 and rounded
+//! once, as everywhere in dlmpi.
+
+use dlpack_core::DType;
+
+use crate::error::{Result, value_error};
+use crate::kernels::{self, Kernel, Narrow, ReduceOp, Widen};
+
+/// Bytes per step of one contribution: several fit in the first-level cache.
+const STEP_BYTES: usize = 8192;
+/// Elements per step that are widened, and float32 that they become at most (complex32: pairs).
+const STEP: usize = 1024;
+const WIDE: usize = 2 * STEP;
+
+/// How two elements become one.
+#[derive(Clone, Copy)]
+enum Form {
+    /// By the kernel of the dtype.
+    Plain(Kernel),
+    /// By float32 arithmetic between widening and rounding.
+    Widened {
+        widen: Widen,
+        narrow: Narrow,
+        kernel: Kernel,
+        to: DType,
+    },
+}
+
+/// A reduction of blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Fold {
+    form: Form,
+    dtype: DType,
+    item: usize,
+    mean: Option<u64>,
+}
+
+/// The contributions to one block, in the order of the ranks, and where the result goes.
+///
+/// One of them is this rank's own and is only read, unless it lies at `out` (the call is in place). All
+/// others may be overwritten. Of them, the last lies at `out` where the own one does not.
+pub(crate) struct Contributions<'a> {
+    pub blocks: &'a [*mut u8],
+    pub own: usize,
+    pub out: *mut u8,
+}
+
+impl Fold {
+    /// For `ranks` contributions; `mean` divides by their number before rounding.
+    pub fn new(op: ReduceOp, dtype: DType, ranks: usize, mean: bool) -> Result<Fold> {
+        let unknown = || value_error!("{op:?} has no kernel for {dtype}");
+        let form = match (kernels::widen(dtype), kernels::narrow(dtype)) {
+            // Two operands are one rounding by the kernel itself.
+            (Some(widen), Some(narrow)) if ranks > 2 || mean => {
+                let to = if dtype == DType::C32 {
+                    DType::C64
+                } else {
+                    DType::F32
+                };
+                let kernel = kernels::kernel(op, to).ok_or_else(unknown)?;
+                Form::Widened {
+                    widen,
+                    narrow,
+                    kernel,
+                    to,
+                }
+            }
+            _ => Form::Plain(kernels::kernel(op, dtype).ok_or_else(unknown)?),
+        };
+        Ok(Fold {
+            form,
+            dtype,
+            item: dtype.itemsize().ok_or_else(unknown)?,
+            mean: mean.then_some(ranks as u64),
+        })
+    }
+
+    /// Combines `n` elements.
+    ///
+    /// # Safety
+    /// - Every block is valid for `n` elements of the dtype and lies apart from the others; all but the own
+    ///   one, and `out`, are writable.
+    pub unsafe fn run(&self, from: &Contributions<'_>, n: usize) {
+        let step = match self.form {
+            Form::Plain(_) => (STEP_BYTES / self.item).max(1),
+            Form::Widened { .. } => STEP,
+        };
+        for first in (0..n).step_by(step) {
+            let (at, n) = (first * self.item, step.min(n - first));
+            // SAFETY:
+            // - the step is within the block, by the caller's promise.
+            unsafe {
+                match self.form {
+                    Form::Plain(kernel) => self.plain(kernel, from, at, n),
+                    Form::Widened {
+                        widen,
+                        narrow,
+                        kernel,
+                        to,
+                    } => self.widened((widen, narrow, kernel, to), from, at, n),
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// - As for [`Fold::run`], for `n` elements from byte `at` on.
+    unsafe fn plain(&self, kernel: Kernel, from: &Contributions<'_>, at: usize, n: usize) {
+        let Some((&first, rest)) = from.blocks.split_first() else {
+            return;
+        };
+        let mut sum = first;
+        for (rank, &next) in (1..).zip(rest) {
+            let (a, b) = (sum.wrapping_add(at), next.wrapping_add(at));
+            // The operations commute, so the operand that must stay is the input.
+            let stays = (rank == from.own && next != from.out) || sum == from.out;
+            // SAFETY:
+            // - both hold `n` elements and lie apart.
+            // - the target is not the own block, unless that is the result's place: if `next` is it, it
+            //   stays; if `sum` is it, then `next` is written, or `sum` is the result's place.
+            unsafe {
+                if stays {
+                    kernel(b, a, n);
+                } else {
+                    kernel(a, b, n);
+                    sum = next;
+                }
+            }
+        }
+        if let Some(divisor) = self.mean {
+            // SAFETY:
+            // - the result's place holds `n` elements of the dtype, ours to change.
+            unsafe { kernels::scale(self.dtype, from.out.wrapping_add(at), n, divisor) };
+        }
+    }
+
+    /// # Safety
+    /// - As for [`Fold::run`], for `n` elements from byte `at` on, at most `STEP`.
+    unsafe fn widened(
+        &self,
+        (widen, narrow, kernel, to): (Widen, Narrow, Kernel, DType),
+        from: &Contributions<'_>,
+        at: usize,
+        n: usize,
+    ) {
+        let (mut sum, mut next) = ([0f32; WIDE], [0f32; WIDE]);
+        for (rank, block) in from.blocks.iter().enumerate() {
+            let block = block.wrapping_add(at).cast_const();
+            // SAFETY:
+            // - the block holds `n` elements, and the arrays have room for STEP of them, widened.
+            unsafe {
+                if rank == 0 {
+                    widen(block, sum.as_mut_ptr(), n);
+                } else {
+                    widen(block, next.as_mut_ptr(), n);
+                    kernel(next.as_ptr().cast(), sum.as_mut_ptr().cast(), n);
+                }
+            }
+        }
+        // SAFETY:
+        // - as above; the result's place has room for `n` elements.
+        unsafe {
+            if let Some(divisor) = self.mean {
+                kernels::scale(to, sum.as_mut_ptr().cast(), n, divisor);
+            }
+            narrow(sum.as_ptr(), from.out.wrapping_add(at), n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+
+    /// Folds with rank `own` at home, in place or not, as the exchange lays the blocks out.
+    fn fold<T: Copy + Default>(
+        fold: Fold,
+        values: &[Vec<T>],
+        own: usize,
+        in_place: bool,
+    ) -> Vec<T> {
+        let n = values[0].len();
+        let mut blocks = values.to_vec();
+        let mut apart = vec![T::default(); n];
+        let last = (0..values.len()).rev().find(|&rank| rank != own);
+        if !in_place {
+            apart.copy_from_slice(&values[last.expect("two ranks")]);
+        }
+        let mut at: Vec<*mut u8> = blocks.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+        let out = if in_place {
+            at[own]
+        } else {
+            apart.as_mut_ptr().cast()
+        };
+        if let (false, Some(last)) = (in_place, last) {
+            at[last] = out;
+        }
+        let from = Contributions {
+            blocks: &at,
+            own,
+            out,
+        };
+        // SAFETY:
+        // - every block is a vector of `n` elements of its own.
+        unsafe { fold.run(&from, n) };
+        if in_place {
+            blocks.swap_remove(own)
+        } else {
+            apart
+        }
+    }
+
+    #[test]
+    fn every_place_of_the_own_block_gives_the_same_bits() {
+        for ranks in 2..6 {
+            let values: Vec<Vec<f32>> = (0..ranks)
+                .map(|r| {
+                    (0..5000)
+                        .map(|i| ((i * 7919 + r * 104_729) % 1009) as f32 * 0.1)
+                        .collect()
+                })
+                .collect();
+            let expected: Vec<f32> = (0..5000)
+                .map(|i| (1..ranks).fold(values[0][i], |sum, r| sum + values[r][i]))
+                .collect();
+            let sum = Fold::new(ReduceOp::Sum, DType::F32, ranks, false).expect("a kernel");
+            for own in 0..ranks {
+                assert_eq!(fold(sum, &values, own, true), expected, "{ranks} {own}");
+                assert_eq!(fold(sum, &values, own, false), expected, "{ranks} {own}");
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_floats_are_rounded_once_and_divided_before() {
+        let values: Vec<Vec<bf16>> = [256.0, 1.0, 1.0, 1.0]
+            .map(|x| vec![bf16::from_f32(x); 3000])
+            .to_vec();
+        for own in 0..4 {
+            let sum = Fold::new(ReduceOp::Sum, DType::BF16, 4, false).expect("a kernel");
+            // 259 lies between 258 and 260; adding with rounding each time would stay at 256.
+            assert_eq!(
+                fold(sum, &values, own, false),
+                vec![bf16::from_f32(260.0); 3000]
+            );
+            let mean = Fold::new(ReduceOp::Sum, DType::BF16, 4, true).expect("a kernel");
+            assert_eq!(
+                fold(mean, &values, own, true),
+                vec![bf16::from_f32(64.75); 3000]
+            );
+        }
+    }
+}

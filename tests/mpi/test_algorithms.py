@@ -1,0 +1,222 @@
+"""Reductions of large tensors: every operation in every dtype, on sizes that divide badly, with
+NaN, infinities, denormals and both zeros. Whatever algorithm the settings choose, the numbers are
+right, the bits are the same on all ranks, and the same when the call is repeated.
+
+`tests/failure/test_algorithms.py` runs this file under each setting of DLMPI_ALLREDUCE."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlmpi
+from dlmpi import MPI
+from support.arithmetic import UFUNCS, expected, has_meaning
+from support.boxes import Box
+from support.collectives import REDUCTIONS
+from support.dtypes import BY_NAME, TABLE, same
+from support.extremes import check, draw, extremum
+from support.layouts import BY_NAME as LAYOUT
+from support.layouts import WRITABLE
+from support.pairs import label, pairwise
+from support.ranks import spread
+
+pytestmark = pytest.mark.mpi
+
+OURS = [r for r in REDUCTIONS if r.average]  # those with an algorithm of ours
+DTYPES = [d for d in TABLE if d.kind not in ("longdouble", "longcomplex", "float8")]
+#: Below and above every threshold; shares of 2, 3 and 4 ranks that are uneven or empty.
+SIZES = (1, 2, 63, 129, 4099, 65_537, 300_007)
+
+CASES = pairwise(
+    {
+        "reduction": OURS,
+        "op": (*UFUNCS, "AVG"),
+        "dtype": DTYPES,
+        "n": SIZES,
+        "framework": ("numpy", "torch"),
+        "layout": WRITABLE,
+    },
+    valid=lambda row: (
+        has_meaning(row["op"], row["dtype"])
+        and row["framework"] in row["dtype"].frameworks
+        and row["framework"] in row["layout"].frameworks
+    ),
+)
+
+
+def operation(name):
+    return dlmpi.AVG if name == "AVG" else getattr(MPI, name)
+
+
+def compare(dtype, op, parts, got):
+    """Assert that `got` is what the operation gives for the stored `parts`, in some order."""
+    if dtype.kind in ("bool", "int"):
+        assert same(dtype, got, expected(dtype, op, parts)).all()
+    elif op in ("MAX", "MIN"):
+        want = extremum(op, [dtype.decode(part) for part in parts])
+        value = dtype.decode(got)
+        np.testing.assert_array_equal(np.isnan(value), np.isnan(want))
+        np.testing.assert_array_equal(value, want)
+        real = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(value[real]), np.signbit(want[real]))
+    else:
+        check(dtype, op, parts, got)
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_numbers_are_right(comm, rng, case):
+    reduction, op, dtype, n = case["reduction"], case["op"], case["dtype"], case["n"]
+    rank, size, root = comm.rank, comm.size, int(rng.integers(comm.size))
+    total = reduction.gives(size) * n
+    sent = [draw(dtype, op, total, rng) for _ in range(size)]
+    framework, layout = spread(dtype, WRITABLE, case["framework"], case["layout"], rank)
+    mine = Box(framework, dtype, layout, total, rng).fill(sent[rank])
+    out = Box(framework, dtype, layout, n, rng)
+    reduction.call(comm, mine.tensor, out.tensor, operation(op), root)
+    mine.expect_untouched()
+    over, part = reduction.over(rank, size, root), reduction.part(rank, n)
+    if not over:
+        out.expect_untouched()
+        return
+    got = out.flat()
+    out.expect(got)  # nothing around it was written
+    compare(dtype, op, [sent[r][part] for r in over], got)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float64", "complex64"])
+@pytest.mark.parametrize("n", [5, 70_001, 1_000_003])
+def test_bits_are_equal_on_all_ranks_and_from_call_to_call(comm, rng, name, n):
+    dtype = BY_NAME[name]
+    mine = draw(dtype, "SUM", n, np.random.default_rng([int(rng.integers(1 << 30)), comm.rank]))
+    results = []
+    for in_place in (False, True, False, True):
+        source = Box("torch", dtype, LAYOUT["compact"], n, rng).fill(mine)
+        out = Box("torch", dtype, LAYOUT["compact"], n, rng).fill(mine)
+        comm.Allreduce(MPI.IN_PLACE if in_place else source.tensor, out.tensor)
+        results.append(out.flat())
+    once, in_place, again, in_place_again = (result.tobytes() for result in results)
+    assert (once, in_place) == (again, in_place_again)
+    # The sign and payload of a NaN may hang on which of two the processor takes.
+    np.testing.assert_array_equal(dtype.decode(results[0]), dtype.decode(results[1]))
+    assert len(set(comm.allgather(once))) == 1
+    assert len(set(comm.allgather(in_place))) == 1
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int16"])
+@pytest.mark.parametrize("n", [7, 40_009])
+def test_in_place(comm, rng, name, n):
+    """The forms in which the result replaces the contributions."""
+    dtype, rank, size = BY_NAME[name], comm.rank, comm.size
+    sent = [draw(dtype, "SUM", n * size, rng) for _ in range(size)]
+    root = int(rng.integers(size))
+
+    def box(stored):
+        return Box("numpy", dtype, LAYOUT["compact"], len(stored), rng).fill(stored)
+
+    whole = box(sent[rank])
+    if rank == root:
+        comm.Reduce(MPI.IN_PLACE, whole.tensor, root=root)
+        compare(dtype, "SUM", sent, whole.flat())
+    else:
+        comm.Reduce(whole.tensor, None, root=root)
+        whole.expect_untouched()
+    blocks = box(sent[rank])
+    comm.Reduce_scatter_block(MPI.IN_PLACE, blocks.tensor)
+    part = slice(rank * n, rank * n + n)
+    compare(dtype, "SUM", [s[part] for s in sent], blocks.flat()[:n])
+    # Uneven blocks, one of them empty where there is another.
+    counts = [n * size - (size - 1) * (n // 2)] + [n // 2] * (size - 1)
+    counts[0], counts[-1] = counts[0] + (counts[-1] if size > 1 else 0), counts[-1]
+    if size > 1:
+        counts[-1] = 0
+    start = sum(counts[:rank])
+    for in_place in (False, True):
+        given = box(sent[rank])
+        out = box(np.zeros(counts[rank], dtype.store))
+        if in_place:
+            comm.Reduce_scatter(MPI.IN_PLACE, given.tensor, counts)
+            got = given.flat()[: counts[rank]]
+        else:
+            comm.Reduce_scatter(given.tensor, out.tensor, counts)
+            got = out.flat()
+        compare(dtype, "SUM", [s[start : start + counts[rank]] for s in sent], got)
+
+
+def test_sub_communicators_and_many_calls(comm, rng):
+    """Calls in a row on several communicators find their own messages."""
+    half = comm.Split(comm.rank % 2, comm.rank)
+    for i in range(20):
+        n = int(rng.integers(20_000, 60_000))
+        for c in (comm, half):
+            members = c.allgather(comm.rank)
+            data = np.full(n, comm.rank + i, np.float32)
+            c.Allreduce(MPI.IN_PLACE, data)
+            assert (data == sum(members) + i * len(members)).all()
+    half.Free()
+
+
+def tensors(dtypes, shapes, rank):
+    made = []
+    for i, (name, n) in enumerate((d, n) for d in dtypes for n in shapes):
+        rng = np.random.default_rng([i, rank])
+        dtype = BY_NAME[name]
+        framework = dtype.frameworks[i % len(dtype.frameworks)]
+        rows = [row for row in WRITABLE if framework in row.frameworks]
+        box = Box(framework, dtype, rows[i % len(rows)], n, rng)
+        made.append((dtype, box.fill(draw(dtype, "SUM", n, rng))))
+    return made
+
+
+def test_many_tensors_at_once(comm):
+    names = ["float32", "bfloat16", "int16", "float64", "float16", "complex64"]
+    shapes = [1, 0, 1000, 333, 300_001, 12]
+    before = [tensors(names, shapes, r) for r in range(comm.size)]
+    sent = [[box.flat() for _, box in made] for made in before]
+    mine = before[comm.rank]
+    dlmpi.allreduce_many([box.tensor for _, box in mine], comm=comm)
+    for i, (dtype, box) in enumerate(mine):
+        got = box.flat()
+        box.expect(got)
+        compare(dtype, "SUM", [s[i] for s in sent], got)
+    assert len(set(comm.allgather(b"".join(box.flat().tobytes() for _, box in mine)))) == 1
+
+
+def test_many_means(comm):
+    mine = tensors(["float32", "bfloat16"], [1, 1000, 7], comm.rank)
+    sent = [
+        [b.flat() for _, b in tensors(["float32", "bfloat16"], [1, 1000, 7], r)]
+        for r in range(comm.size)
+    ]
+    dlmpi.allreduce_many((box.tensor for _, box in mine), dlmpi.AVG, comm)
+    for i, (dtype, box) in enumerate(mine):
+        compare(dtype, "AVG", [s[i] for s in sent], box.flat())
+
+
+def test_many_of_none_and_of_what_cannot_be(comm):
+    dlmpi.allreduce_many([], comm=comm)
+    data = np.ones(8, np.float32)
+    with pytest.raises(ValueError, match="tensors 0 and 1 share memory"):
+        dlmpi.allreduce_many([data, data], comm=comm)
+    with pytest.raises(ValueError, match="bool"):
+        dlmpi.allreduce_many([data, np.ones(3, bool)], comm=comm)
+    with pytest.raises(TypeError, match=r"tensors\[1\]"):
+        dlmpi.allreduce_many([data, "text"], comm=comm)
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    with pytest.raises(BufferError, match=r"tensors\[0\]"):
+        dlmpi.allreduce_many([frozen], comm=comm)
+    assert (data == 1).all()
+
+
+def test_many_disagreements_are_told(comm):
+    if comm.size == 1:
+        pytest.skip("one rank cannot disagree")
+    fresh = comm.Dup()
+    lengths = [3, 4 + (comm.rank == 0)]
+    with pytest.raises(dlmpi.MismatchError, match="allreduce_many of 2 tensors with 8 elements"):
+        dlmpi.allreduce_many([np.ones(n) for n in lengths], comm=fresh)
+    data = [np.ones(n) for n in (3, 4)]
+    dlmpi.allreduce_many(data, comm=fresh)
+    assert all((d == comm.size).all() for d in data)
+    fresh.Free()
