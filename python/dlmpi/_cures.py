@@ -15,8 +15,9 @@ _OWN = "the mpiexec that belongs to {library}: {mpiexec}"
 _ROWS: dict[tuple[str, str | None], str] = {
     ("slurm", "cray"): "srun --mpi=cray_shasta (`srun --mpi=list` shows what this cluster has)",
     ("slurm", "intel"): (
-        "export I_MPI_PMI_LIBRARY=<folder of Slurm's libraries>/libpmi2.so and srun --mpi=pmi2; "
-        "or, inside the allocation, " + _OWN
+        "srun --mpi=pmi2 (`srun --mpi=list` shows whether this cluster has it); older releases "
+        "also need I_MPI_PMI_LIBRARY=<folder of Slurm's libraries>/libpmi2.so; or, inside the "
+        "allocation, " + _OWN
     ),
     ("slurm", "openmpi"): (
         "srun --mpi=pmix (`srun --mpi=list` shows whether this cluster has it); "

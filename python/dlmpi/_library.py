@@ -12,7 +12,18 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["KINDS", "container", "kind", "loaded", "module_prefix", "mpiexec"]
+__all__ = [
+    "KINDS",
+    "SPEAKS",
+    "container",
+    "direct_slurm",
+    "gtl_loaded",
+    "kind",
+    "loaded",
+    "module_prefix",
+    "mpiexec",
+    "short_version",
+]
 
 #: Words of `MPI_Get_library_version`, the most special first, and what we call the library.
 KINDS: tuple[tuple[str, str, str], ...] = (
@@ -62,6 +73,17 @@ def loaded() -> list[str]:
 def gtl_loaded() -> bool:
     """Whether Cray's GPU transport library is in this process."""
     return any(_GTL.search(Path(name).name) for name in _mapped())
+
+
+def direct_slurm(library: str | None) -> bool | None:
+    """Whether this Open MPI 4 was built for Slurm's PMI-1 or PMI-2; None if that can't be seen."""
+    if library is None:
+        return None
+    for folder in Path(library).resolve().parents[:2]:
+        components = {path.name for path in folder.glob("openmpi*/**/mca_pmix_*.so")}
+        if components:
+            return bool(components & {"mca_pmix_s1.so", "mca_pmix_s2.so"})
+    return None
 
 
 def mpiexec(library: str | None) -> str | None:

@@ -141,9 +141,27 @@ def _check_before(mpi: ModuleType) -> None:
             version,
             alone=False,
         )
-    if key == "openmpi" and pmi and not pmix and pmi.size > 1 and _major(version) >= 5:
-        # Open MPI speaks PMIx only since 5.0, and would start as many jobs of one rank.
-        raise _alone(pmi, 1, version)
+    if key == "openmpi" and not pmix:
+        _check_openmpi(pmi or claims.get(""), version)
+
+
+def _check_openmpi(claim: launch.Claim | None, version: str) -> None:
+    """Open MPI joins jobs by PMIx; what else there was, 4.x could be built for and 5.0 dropped."""
+    if claim is None or claim.launcher.key == "torchrun":
+        return
+    if _major(version) >= 5:
+        if claim.size > 1:
+            raise _alone(claim, 1, version)
+    elif claim.launcher.key == "slurm":
+        files = _library.loaded()
+        if _library.direct_slurm(files[0] if files else None) is False:
+            raise _error(
+                "srun started this process without PMIx, and this Open MPI was not built for "
+                f"Slurm's older PMI: MPI_Init would abort ({_library_text(version)})",
+                "slurm",
+                version,
+                alone=False,
+            )
 
 
 def _major(version: str) -> int:

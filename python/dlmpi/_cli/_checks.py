@@ -100,6 +100,10 @@ def _framework(world: Any, name: str, dtype: str) -> None:
     _equal(total.tolist(), [[size * (size + 1) / 2, half * size]], "a sum")
 
 
+def _import(world: Any, name: str) -> None:
+    importlib.import_module(name)
+
+
 def _usable(name: str, world_has: Callable[[str], bool]) -> bool:
     if not world_has(name):
         return False
@@ -120,5 +124,6 @@ def checks(
     yield "calls that do not match are noticed", _signature
     for name, dtypes in _DTYPES.items():
         if _usable(name, has):
+            yield f"import {name}", partial(_import, name=name)
             for dtype in dtypes:
                 yield f"{name} {dtype}", partial(_framework, name=name, dtype=dtype)
