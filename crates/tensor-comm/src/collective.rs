@@ -5,6 +5,7 @@ use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::ground::gate::Gate;
+use crate::ground::state::State;
 use crate::plan::Plan;
 use crate::{movement, reduction};
 
@@ -16,6 +17,7 @@ use crate::{movement, reduction};
 /// are then still waiting for this one. What MPI reports comes as [`Error::Mpi`].
 pub fn run(comm: &Comm, call: &Call) -> Result<()> {
     let gate = Gate::open(*comm, call.kind)?;
+    let comm = &gate.comm();
     // Asking the ranks for their counts is a collective itself, so the check comes before it.
     let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
     if asks {
@@ -36,6 +38,19 @@ pub fn run(comm: &Comm, call: &Call) -> Result<()> {
         Err(why) if asks => Err(why),
         Err(why) => Err(gate.refuse(why)),
     }
+}
+
+/// Makes collectives on this communicator exactly one plain MPI call each, so that its members need not all
+/// be dlmpi; what needs more (a `bfloat16` sum, the mean) is then refused. Local: every rank that is dlmpi
+/// says so for itself. It belongs to the communicator and goes with it.
+///
+/// # Errors
+/// What MPI reports when it cannot keep the mark.
+pub fn set_plain(comm: &Comm, plain: bool) -> Result<()> {
+    if !comm.is_inter()? {
+        State::of(*comm)?.set_plain(plain);
+    }
+    Ok(())
 }
 
 /// Numbers and checks a collective that goes to MPI as the caller described it (a derived datatype), so

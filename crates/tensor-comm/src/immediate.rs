@@ -26,6 +26,7 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
         ));
     }
     let gate = Gate::open(*comm, call.kind)?;
+    let comm = &gate.comm();
     let ready = plan(*comm, call, None).and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
     let mut operation = match (ready, gate.state()) {
         (Ok(plan), None) => {

@@ -49,7 +49,7 @@ pub use agreed::{Agreed, AgreedOp, CommFacts, Place};
 pub use algorithm::Algorithm;
 pub use arg::{Arg, Blocks, Part};
 pub use call::{Call, CallKind, Op};
-pub use collective::{announce, refuse, run};
+pub use collective::{announce, refuse, run, set_plain};
 pub use comm::Comm;
 pub use dlpack_core::{DType, Device, Layout, View};
 pub use error::{Error, Result};

@@ -15,7 +15,7 @@ use crate::native::{Extent, Native, Port};
 use crate::plan::{Plan, Settle};
 use crate::side::{Ranges, Side, may_alias};
 use crate::wire::Element;
-use crate::wiretype::{byte, wire_type};
+use crate::wiretype::{byte, moving_type};
 
 pub(crate) use block::{block_count, elements};
 
@@ -112,7 +112,7 @@ impl Moving {
 
     fn new(comm: Comm, arg: &Arg, name: &str, per: Per, side: Side) -> Result<Moving> {
         let mpi = comm.mpi();
-        let wire = wire_type(mpi, side.view().dtype(), side.view().itemsize())?;
+        let wire = moving_type(mpi, side.view().dtype(), side.view().itemsize())?;
         if let (Arg::Blocks(blocks), Per::Block(_)) = (arg, per) {
             let counted = counted_blocks(mpi, name, blocks.counts(), side.displs(), wire)?;
             let extent = Extent::Many(counted.counts, counted.displs);

@@ -40,6 +40,13 @@ impl Gate {
             });
         }
         let state = State::of(comm)?;
+        if state.is_plain() {
+            return Ok(Gate {
+                comm: comm.plain(),
+                kind,
+                numbered: None,
+            });
+        }
         let sequence = state.next();
         Ok(Gate {
             comm,
@@ -50,6 +57,11 @@ impl Gate {
                 sequence,
             }),
         })
+    }
+
+    /// The communicator, plain if it was made so.
+    pub fn comm(&self) -> Comm {
+        self.comm
     }
 
     /// The communicator's state, where the call is numbered.

@@ -35,6 +35,8 @@ pub(crate) struct State {
     place: OnceLock<Place>,
     /// The user's communicator was freed.
     left: AtomicBool,
+    /// Peers need not be dlmpi.
+    plain: AtomicBool,
 }
 
 static CREATING: Mutex<()> = Mutex::new(());
@@ -62,6 +64,7 @@ impl State {
             place: OnceLock::new(),
             holder: AtomicUsize::new(0),
             left: AtomicBool::new(false),
+            plain: AtomicBool::new(false),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
         // SAFETY:
@@ -103,6 +106,16 @@ impl State {
     /// Ranks.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// Whether exactly one plain MPI call is made per collective.
+    pub fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Relaxed)
+    }
+
+    /// Makes it so, or not.
+    pub fn set_plain(&self, plain: bool) {
+        self.plain.store(plain, Ordering::Relaxed);
     }
 
     /// The number of the call that is being made, from 1 on.
