@@ -8,7 +8,7 @@ of ours. mpi4py's own classes stay what they are.
 import atexit
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start
 
@@ -256,12 +256,26 @@ def _is_constant(comm: mpi.Comm) -> bool:
     return any(comm is getattr(mpi, name) for name in _CONSTANTS)
 
 
-def wrap(comm: mpi.Comm) -> Any:
+def wrap(comm: mpi.Comm, collectives: Literal["own", "mpi"] | None = None) -> Any:
     """Return an mpi4py communicator as one of ours, sharing its handle.
 
     Freeing the result lets go of the communicator and never frees it; free the one it came from. A
     communicator that is ours already is returned as it is.
+
+    With ``collectives="mpi"`` each collective on it is exactly one MPI call of the same name,
+    without checks, so that its members need not all be dlmpi; what needs more (a ``bfloat16`` sum,
+    ``dlmpi.AVG``) is a ``ValueError`` then. ``"own"`` takes that back. The choice belongs to the
+    communicator, not to the object, and must be the same on all ranks that are dlmpi.
     """
+    ours = _wrapped(comm)
+    if collectives is not None:
+        if collectives not in {"own", "mpi"}:
+            raise ValueError(f"collectives: expected 'own' or 'mpi', got {collectives!r}")
+        _native.set_plain(ours, collectives == "mpi")
+    return ours
+
+
+def _wrapped(comm: mpi.Comm) -> Any:
     if not isinstance(comm, mpi.Comm):
         raise TypeError(f"comm: expected an mpi4py communicator, got {type(comm).__name__}")
     if isinstance(comm, _OURS):

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from mpi4py import MPI as PLAIN
 
+import dlmpi
 from dlmpi import MPI
 from support.boxes import Box
 from support.dtypes import TABLE, random_bits, same
@@ -127,3 +129,30 @@ def test_the_two_modules_see_one_world(comm):
         out = np.zeros(1)
         WORLD.Recv(out, 0)
         assert out[0] == 1
+
+
+def test_collectives_with_plain_peers(comm):
+    """Even ranks are dlmpi, odd ranks mpi4py; layouts are dlmpi's own affair."""
+    stock = WORLD.Dup()
+    rank, size = stock.rank, stock.size
+    mine = dlmpi.wrap(stock, collectives="mpi") if rank % 2 == 0 else stock
+    order = "F" if rank % 2 == 0 else "C"
+    for _ in range(3):
+        out = np.empty((2, 3), order=order)
+        mine.Allreduce(np.full((2, 3), rank + 1.0, order=order), out)
+        assert np.all(out == sum(range(1, size + 1)))
+        got = np.empty((size, 4), order=order)
+        mine.Allgather(np.arange(4.0) + 10 * rank, got)
+        assert np.array_equal(got, np.arange(4.0) + 10 * np.arange(size)[:, None])
+        sums = np.empty(3)
+        mine.Iallreduce(np.full(3, 1.0), sums).Wait()
+        assert np.all(sums == size)
+    if rank % 2 == 0 and size > 1:
+        half = torch.ones(3, dtype=torch.bfloat16)
+        with pytest.raises(ValueError, match="float32"):
+            mine.Allreduce(MPI.IN_PLACE, half)
+        with pytest.raises(ValueError, match="AVG"):
+            mine.Allreduce(np.ones(2), np.ones(2), op=dlmpi.AVG)
+    with pytest.raises(ValueError, match="collectives"):
+        dlmpi.wrap(stock, collectives="ours")
+    stock.Free()

@@ -64,6 +64,16 @@ mod _native {
         Ok(())
     }
 
+    /// Makes collectives on a communicator exactly one plain MPI call each, or not.
+    #[pyfunction]
+    fn set_plain(comm: &Bound<'_, PyAny>, plain: bool) -> PyResult<()> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let raw = mpi4py.comm(comm)?;
+        tensor_comm::Comm::new(mpi4py.mpi(), raw)
+            .and_then(|comm| tensor_comm::set_plain(&comm, plain))
+            .map_err(|error| py_bridge::errors::operation(comm.py(), error))
+    }
+
     /// Ends the engine's thread; operations under way are abandoned. For the end of the interpreter.
     #[pyfunction]
     fn stop_engine(py: Python<'_>) {

@@ -39,6 +39,7 @@ struct Bucket {
 /// MPI call per collective was asked for.
 pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Allreduce)?;
+    let comm = &gate.comm();
     let ready = check(*comm, tensors).and_then(|()| {
         let buckets = buckets(tensors);
         // Everything that a call can refuse is refused before the first one is made.
