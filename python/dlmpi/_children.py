@@ -9,6 +9,7 @@ the script's modules again: importing `dlmpi.MPI` there works, communication rai
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import platform
 import stat
@@ -125,36 +126,48 @@ def _refuse(name: str) -> Callable[..., Any]:
     return method
 
 
-#: Methods that ask nothing of the library, and those that are answered for the parent below.
-_HARMLESS = {"fromhandle", "f2py", "py2f", "tohandle", "toint", "fromint", "free"}
+#: Attributes of a communicator that ask nothing of the library.
+_HARMLESS = frozenset(
+    ("fromhandle", "f2py", "py2f", "handle", "tohandle", "toint", "fromint", "free")
+)
 _classes: tuple[type, ...] = ()
 _module: dict[str, Any] | None = None
 
 
-def _rank(comm: Any) -> int:
-    return _parent.rank if _parent and getattr(comm, "_kept", "") == "COMM_WORLD" else 0
+def _answer(comm: object, name: str) -> Any:
+    """Answer for the parent: rank and size in its world, or in `COMM_SELF`."""
+    world = object.__getattribute__(comm, "_kept") == "COMM_WORLD" and _parent is not None
+    rank, size = (_parent.rank, _parent.size) if world and _parent else (0, 1)
+    value = rank if name in ("rank", "Get_rank") else size
+    return value if name in ("rank", "size") else lambda: value
 
 
-def _size(comm: Any) -> int:
-    return _parent.size if _parent and getattr(comm, "_kept", "") == "COMM_WORLD" else 1
+def _forked_attribute(comm: object, name: str) -> Any:
+    """The attributes of communicators in a forked child, which has its parent's memory."""
+    value = object.__getattribute__(comm, name)
+    harmless = name[:1] == "_" or name in _HARMLESS or name in ("Get_rank", "Get_size")
+    return value if harmless or not callable(value) else _refuse(name)
+
+
+def _fresh_attribute(comm: object, name: str) -> Any:
+    """The attributes of communicators where MPI never started: even a question would abort."""
+    if name[:1] == "_" or name in _HARMLESS:
+        return object.__getattribute__(comm, name)
+    if name in ("rank", "size", "Get_rank", "Get_size"):
+        return _answer(comm, name)
+    if inspect.isdatadescriptor(getattr(type(comm), name)):
+        raise refusal(name)
+    return _refuse(name)
 
 
 def _off(forked: bool) -> None:
-    """Replace what would call MPI by refusals, in our classes and in the module `dlmpi.MPI`."""
+    """Replace what would call MPI by refusals, in our classes and in the module `dlmpi.MPI`.
+
+    One attribute per class and not one per method: a fork must not take milliseconds longer.
+    """
+    attribute = _forked_attribute if forked else _fresh_attribute
     for cls in _classes:
-        names = {name: getattr(base, name) for base in cls.__mro__[:-1] for name in vars(base)}
-        for name, value in names.items():
-            if name.startswith("_") or name in _HARMLESS:
-                continue
-            if callable(value):
-                if name not in ("Get_rank", "Get_size"):
-                    setattr(cls, name, _refuse(name))
-            elif not forked and name not in ("rank", "size", "handle"):
-                setattr(cls, name, property(_refuse(name)))
-        if not forked:
-            # A forked child has its parent's memory, where the library itself can answer.
-            cls.Get_rank, cls.Get_size = _rank, _size  # type: ignore[attr-defined]
-            cls.rank, cls.size = property(_rank), property(_size)  # type: ignore[attr-defined]
+        type.__setattr__(cls, "__getattribute__", attribute)
     if _module is not None:
         _off_module(_module)
 
