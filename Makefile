@@ -2,11 +2,12 @@
 PYTHON ?= python3
 STAGES ?=
 
-.PHONY: help demo test wheel lint clean
+.PHONY: help demo test compat wheel lint clean
 
 help:
 	@echo 'make demo    build dlmpi and train a torch model on two ranks with it'
 	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
+	@echo 'make compat  the conformance table on old and heavy array libraries; takes gigabytes and an hour'
 	@echo 'make lint    format, lints, types and layering rules only'
 	@echo 'make wheel   one abi3 wheel in dist/'
 	@echo 'make clean   remove what the other verbs made'
@@ -17,6 +18,9 @@ demo:
 
 test:
 	@$(PYTHON) ci/test $(STAGES)
+
+compat:
+	@$(PYTHON) ci/compat
 
 lint:
 	@$(PYTHON) ci/test lint

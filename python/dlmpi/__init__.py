@@ -15,6 +15,19 @@ from dlmpi._native import AVG, VERSION, MismatchError, borrow
 if TYPE_CHECKING:
     from dlmpi import MPI as MPI
     from dlmpi.comm import wrap as wrap
+    from dlmpi.functional import allgather as allgather
+    from dlmpi.functional import allreduce as allreduce
+    from dlmpi.functional import alltoall as alltoall
+    from dlmpi.functional import bcast as bcast
+    from dlmpi.functional import exscan as exscan
+    from dlmpi.functional import gather as gather
+    from dlmpi.functional import recv as recv
+    from dlmpi.functional import reduce as reduce
+    from dlmpi.functional import reduce_scatter as reduce_scatter
+    from dlmpi.functional import scan as scan
+    from dlmpi.functional import scatter as scatter
+    from dlmpi.functional import send as send
+    from dlmpi.functional import sendrecv as sendrecv
     from dlmpi.fused import allreduce_many as allreduce_many
     from dlmpi.launch import LaunchError as LaunchError
     from dlmpi.placement import device as device
@@ -28,16 +41,45 @@ __all__ = [
     "LaunchError",
     "MismatchError",
     "__version__",
+    "allgather",
+    "allreduce",
     "allreduce_many",
+    "alltoall",
+    "bcast",
     "borrow",
     "device",
+    "exscan",
+    "gather",
     "local_rank",
     "local_size",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+    "send",
+    "sendrecv",
     "stop_requested",
     "wrap",
 ]
 
 __version__: str = VERSION
+
+_FUNCTIONS = (
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "bcast",
+    "exscan",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+    "send",
+    "sendrecv",
+)
 
 #: Names that need MPI, and others that are seldom needed, and the modules that define them.
 _LAZY = {
@@ -49,6 +91,7 @@ _LAZY = {
     "local_size": "dlmpi.placement",
     "stop_requested": "dlmpi.stop",
     "wrap": "dlmpi.comm",
+    **dict.fromkeys(_FUNCTIONS, "dlmpi.functional"),
 }
 
 

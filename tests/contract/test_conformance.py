@@ -47,7 +47,9 @@ def judged(monkeypatch, tmp_path, *cases):
         for case in cases
     )
     (tmp_path / "cases").mkdir()
-    (tmp_path / "cases" / "made.toml").write_text(f'module = "numpy"\nread = "x"\n{rows}\n')
+    (tmp_path / "cases" / "made.toml").write_text(
+        f'module = "numpy"\nprelude = "import os"\nread = "x"\n{rows}\n'
+    )
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.resources, pathlib\n"
         "real = importlib.resources.files\n"

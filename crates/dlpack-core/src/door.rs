@@ -124,6 +124,10 @@ fn foreign_itemsize(dtype: DType) -> Result<Option<usize>, DoorError> {
         let why = "type codes from 200 on are dlmpi's own and no producer may use them";
         return Err(DoorError::DType { dtype, why });
     }
+    if dtype.code == TypeCode::OPAQUE_HANDLE {
+        let why = "opaque handles are addresses of this process and mean nothing in another one";
+        return Err(DoorError::DType { dtype, why });
+    }
     match dtype.code.fixed_bits() {
         Some(bits) if bits != dtype.bits => Err(DoorError::DType {
             dtype,

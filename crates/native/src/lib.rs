@@ -57,6 +57,12 @@ mod _native {
         py_bridge::bench::raw_allreduce(send, recv, comm, repeat)
     }
 
+    /// Forgets what was learned about types, after their rules changed.
+    #[pyfunction]
+    fn forget_types() {
+        py_bridge::registry::forget();
+    }
+
     /// Says what makes a Python request of `(handle, pending)`, for the non-blocking methods.
     #[pyfunction]
     fn set_request(make: Py<PyAny>) -> PyResult<()> {

@@ -15,21 +15,21 @@ use pyo3::types::PyType;
 /// NumPy.
 pub struct NumPy;
 
-/// The classes whose memory NumPy shows; scalars are read-only.
-const CLASSES: [&str; 2] = ["ndarray", "generic"];
-
 impl Framework for NumPy {
     fn name(&self) -> &'static str {
         "numpy"
     }
 
     fn claim(&self, ty: &Bound<'_, PyType>) -> PyResult<Option<Arc<dyn Exporter>>> {
-        for class in CLASSES {
-            if derives_from(ty, "numpy", class)? {
-                return Ok(Some(Arc::new(Array)));
-            }
-        }
-        Ok(None)
+        Ok(if derives_from(ty, "numpy.ma", "MaskedArray")? {
+            Some(Arc::new(Masked))
+        } else if derives_from(ty, "numpy", "ndarray")? {
+            Some(Arc::new(Array))
+        } else if derives_from(ty, "numpy", "generic")? {
+            Some(Arc::new(Scalar))
+        } else {
+            None
+        })
     }
 }
 
@@ -53,6 +53,67 @@ impl Exporter for Array {
             Err(ExportError::Raised(_, refusal)) => by_interface(obj, refusal),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Lends arrays with a mask that masks nothing. Every protocol of theirs forgets the mask.
+struct Masked;
+
+impl Exporter for Masked {
+    fn framework(&self) -> &'static str {
+        "numpy"
+    }
+
+    fn export(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        let py = obj.py();
+        let mask = obj.getattr(intern!(py, "mask"))?;
+        // The scalar False is numpy.ma.nomask; masks of records have no `any`.
+        let masks = match mask.call_method0(intern!(py, "any")) {
+            Ok(any) => any.is_truthy()?,
+            Err(_) => true,
+        };
+        if masks {
+            return Err(ExportError::Buffer(
+                "it is a masked array, and MPI carries no mask; fill it (`a.filled(0)`) or pass `a.data` and `a.mask` apart"
+                    .to_owned(),
+            ));
+        }
+        Array.export(obj, intent, order)
+    }
+}
+
+/// Lends scalars, which are values: some of their protocols name memory that is gone at once, and
+/// datetimes call themselves bytes. An array of the scalar tells the truth.
+struct Scalar;
+
+impl Exporter for Scalar {
+    fn framework(&self) -> &'static str {
+        "numpy"
+    }
+
+    fn export(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        if intent == Intent::Receive {
+            return Err(ExportError::Buffer(
+                "a NumPy scalar is read-only and cannot receive; pass a 0-d array, `np.array(x)`"
+                    .to_owned(),
+            ));
+        }
+        let py = obj.py();
+        let array = py
+            .import(intern!(py, "numpy"))?
+            .call_method1(intern!(py, "asarray"), (obj,))?;
+        let loan = Array.export(&array, intent, order)?;
+        Ok(loan.map_view(|view| view.with_readonly(true)))
     }
 }
 

@@ -42,6 +42,12 @@ pub fn parse(format: &[u8], itemsize: usize) -> Result<DType, String> {
             text(format)
         ));
     }
+    if has_foreign_numbers(order, code) {
+        return Err(format!(
+            "format '{}' holds numbers of foreign byte order; convert them to native order first, e.g. `a.astype(a.dtype.newbyteorder('='))`",
+            text(format)
+        ));
+    }
     let lone_number =
         matches!(code, [letter] if !b"csxpuw".contains(letter)) || code.first() == Some(&b'Z');
     if lone_number || !is_record(code) {
@@ -104,6 +110,18 @@ fn integer(code: TypeCode, itemsize: usize) -> Option<DType> {
         1 | 2 | 4 | 8 => Some(DType::new(code, itemsize as u8 * 8, 1)),
         _ => None,
     }
+}
+
+/// Has a record a number of more than one byte in another byte order? A mark counts until the next one.
+fn has_foreign_numbers(order: u8, code: &[u8]) -> bool {
+    const ONE_BYTE: &[u8] = b"?bBcsxpT";
+    let mut order = order;
+    without_names(code).any(|c| {
+        if b"@=<>!^".contains(&c) {
+            order = c;
+        }
+        foreign_order(order) && c.is_ascii_alphabetic() && !ONE_BYTE.contains(&c)
+    })
 }
 
 /// Is this prefix another byte order than this machine's?
@@ -197,6 +215,27 @@ mod tests {
         assert_eq!(parse(b"5s", 5), Ok(DType::raw(5)));
         assert_eq!(parse(b"c", 1), Ok(DType::raw(1)));
         assert_eq!(parse(b"3w", 12), Ok(DType::raw(12)));
+    }
+
+    #[test]
+    fn foreign_byte_order_is_found_inside_records() {
+        let (foreign, native) = if cfg!(target_endian = "little") {
+            ('>', '<')
+        } else {
+            ('<', '>')
+        };
+        for format in [
+            format!("T{{{foreign}i:a:}}"),
+            format!("T{{b:a:T{{{native}d:x:{foreign}d:y:}}:b:}}"),
+            format!("{foreign}2w"),
+        ] {
+            assert!(
+                parse(format.as_bytes(), 16).is_err_and(|e| e.contains("byte order")),
+                "{format}"
+            );
+        }
+        let harmless = format!("T{{{foreign}b:a:5s:b:{native}i:c:}}");
+        assert_eq!(parse(harmless.as_bytes(), 10), Ok(DType::raw(10)));
     }
 
     #[test]

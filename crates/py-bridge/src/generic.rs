@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -96,7 +97,7 @@ impl Generic {
             let name: String = dtype.getattr(intern!(py, "name"))?.extract()?;
             if self.policy.unsafe_dtypes.contains(&name.as_str()) {
                 return Err(ExportError::Buffer(format!(
-                    "a {} tensor of {name} has no plain memory; use the lower-case methods, which pickle",
+                    "a {} tensor of {name} is no plain memory of numbers; use the lower-case methods, which pickle",
                     self.policy.framework
                 )));
             }
@@ -128,6 +129,12 @@ impl Exporter for Generic {
                 Err(error @ ExportError::Buffer(_)) if intent == Intent::Receive => {
                     return Err(error);
                 }
+                Err(error)
+                    if protocol == Protocol::DLPack && is_final(obj.py(), &error, intent) =>
+                {
+                    refusal = Some(error);
+                    break;
+                }
                 Err(error) => refusal = Some(chain(obj.py(), error, refusal)),
             }
         }
@@ -138,6 +145,17 @@ impl Exporter for Generic {
             }
             (_, refusal) => refusal,
         })
+    }
+}
+
+/// `BufferError` is the specification's word for data that cannot be lent: other protocols, which know
+/// less (no read-only flag, no lazy values), must not be asked for it. Nor for anything to be written.
+fn is_final(py: Python<'_>, error: &ExportError, intent: Intent) -> bool {
+    match error {
+        ExportError::Raised(_, cause) => {
+            intent == Intent::Receive || cause.is_instance_of::<PyBufferError>(py)
+        }
+        _ => false,
     }
 }
 

@@ -45,6 +45,9 @@ impl Interface {
             Some(dtype) => dtype,
             None => {
                 let text: String = required(&dict, "typestr").map_err(raised)?;
+                if let Some(fields) = field("descr")? {
+                    check_fields(&fields, 0)?;
+                }
                 typestr::parse(&text).map_err(ExportError::Buffer)?
             }
         };
@@ -108,6 +111,38 @@ impl Interface {
         };
         Ok(view?)
     }
+}
+
+/// Records nest this deep at most; deeper ones are not looked through, and refused.
+const NESTING: usize = 16;
+
+/// Refuses records whose fields mean nothing elsewhere: Python objects, foreign byte order. The typestr
+/// of a record says only how large it is.
+fn check_fields(fields: &Bound<'_, PyAny>, depth: usize) -> ExportResult<()> {
+    if depth > NESTING {
+        return Err(ExportError::Buffer(
+            "its records nest too deep; pass a view of bytes".to_owned(),
+        ));
+    }
+    for field in fields.try_iter()? {
+        // (name, typestr or nested fields, shape)
+        let kind = field?.get_item(1)?;
+        match kind.cast::<PyString>() {
+            Ok(text) => {
+                let refusal = typestr::parse(text.to_str()?).err();
+                if let Some(words) = refusal.filter(|_| !is_padding(text)) {
+                    return Err(ExportError::Buffer(words));
+                }
+            }
+            Err(_) => check_fields(&kind, depth + 1)?,
+        }
+    }
+    Ok(())
+}
+
+/// Void fields may have no size; they are gaps between others.
+fn is_padding(typestr: &Bound<'_, PyString>) -> bool {
+    typestr.to_str().is_ok_and(|text| text.contains('V'))
 }
 
 /// A key that may be missing or `None`.

@@ -24,7 +24,7 @@ pub struct Loan {
     path: &'static str,
     owner: Owner,
     held: SmallVec<[Py<PyAny>; 2]>,
-    wrote: Option<(Wrote, Py<PyAny>)>,
+    wrote: SmallVec<[(Wrote, Py<PyAny>); 1]>,
 }
 
 impl Loan {
@@ -49,7 +49,7 @@ impl Loan {
             path,
             owner,
             held: SmallVec::new(),
-            wrote: None,
+            wrote: SmallVec::new(),
         }
     }
 
@@ -60,10 +60,10 @@ impl Loan {
         self
     }
 
-    /// Calls `wrote(object)` when the memory has been written.
+    /// Also calls `wrote(object)` when the memory has been written.
     #[must_use]
     pub fn on_write(mut self, wrote: Wrote, object: Py<PyAny>) -> Loan {
-        self.wrote = Some((wrote, object));
+        self.wrote.push((wrote, object));
         self
     }
 
@@ -90,10 +90,10 @@ impl Loan {
     /// # Errors
     /// What the framework raised.
     pub fn wrote(&self, py: Python<'_>) -> PyResult<()> {
-        match &self.wrote {
-            Some((wrote, object)) => wrote(object.bind(py)),
-            None => Ok(()),
+        for (wrote, object) in &self.wrote {
+            wrote(object.bind(py))?;
         }
+        Ok(())
     }
 
     fn release(&mut self, py: Python<'_>) {
@@ -127,6 +127,8 @@ impl Drop for Loan {
         std::mem::take(&mut self.held)
             .into_iter()
             .for_each(std::mem::forget);
-        std::mem::forget(self.wrote.take());
+        std::mem::take(&mut self.wrote)
+            .into_iter()
+            .for_each(std::mem::forget);
     }
 }

@@ -21,7 +21,7 @@ pub struct Policy {
     pub hint: Option<&'static str>,
 }
 
-const JAX_IMMUTABLE: &str = "JAX arrays are immutable; receive into a NumPy array or a torch tensor and build the JAX array from it";
+const JAX_IMMUTABLE: &str = "JAX arrays are immutable; use the functions that return a new array of the same kind (dlmpi.allreduce(x), dlmpi.recv(x), ...), or receive into a NumPy array";
 const JAX_HINT: &str = "traced (inside `jit`), deleted or donated arrays have no memory, and sharded or replicated ones have several; pass one array of `x.addressable_shards[i].data`";
 
 const fn row(package: &'static str, framework: &'static str) -> Policy {
@@ -50,29 +50,43 @@ const ROWS: &[Policy] = &[
     // TensorFlow 2.21: legacy capsules; exporting a string tensor aborts the process.
     Policy {
         immutable: Some(
-            "TensorFlow tensors are immutable; receive into a NumPy array and assign it to a tf.Variable",
+            "TensorFlow tensors are immutable; use the functions that return a new tensor (dlmpi.allreduce(x), dlmpi.recv(x), ...), or receive into a NumPy array and assign it to a tf.Variable",
         ),
-        unsafe_dtypes: &["string", "resource", "variant"],
+        unsafe_dtypes: &[
+            "string", "resource", "variant", "qint8", "quint8", "qint16", "quint16", "qint32",
+        ],
         ..row("tensorflow", "tensorflow")
     },
     // pyarrow 26: flagged read-only with a version, not without.
     Policy {
         class: Some("Array"),
-        immutable: Some("Arrow arrays are immutable; receive into a NumPy array"),
+        immutable: Some(
+            "Arrow arrays are immutable; use the functions that return a new array (dlmpi.allreduce(x), dlmpi.recv(x), ...), or receive into a NumPy array",
+        ),
         ..row("pyarrow", "pyarrow")
+    },
+    // MLX 0.32: arrays are values, several may share one memory, and a capsule cannot say so.
+    Policy {
+        immutable: Some(
+            "MLX arrays are values that may share memory, so they are immutable here; use the functions that return a new array (dlmpi.allreduce(x), dlmpi.recv(x), ...), or receive into a NumPy array",
+        ),
+        ..row("mlx", "mlx")
     },
 ];
 
 const UNKNOWN: Policy = row("", "generic");
 
-/// What is known about a type.
+/// What is known about a type, by the first of its classes that has a row.
 ///
 /// # Errors
 /// What Python raised while the type was looked at.
 pub fn of(ty: &Bound<'_, PyType>) -> PyResult<&'static Policy> {
     for class in ty.mro() {
         let class = class.cast::<PyType>()?;
-        let module = class.module()?;
+        // Classes made by C code at run time (ctypes arrays) have no module.
+        let Ok(module) = class.module() else {
+            continue;
+        };
         let module = module.to_str()?;
         let package = module.split('.').next().unwrap_or(module);
         let name = class.name()?;

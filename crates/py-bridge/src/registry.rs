@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+mod registered;
+
 use crate::errors::{ExportError, ExportResult};
 use crate::framework::{Exporter, Framework, Intent};
 use crate::generic::Generic;
@@ -47,18 +49,11 @@ pub fn exporter(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
 #[cold]
 fn learn(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
     let ty = obj.get_type();
-    let mut found = None;
-    for framework in FRAMEWORKS.get().map_or(&[][..], Vec::as_slice) {
-        found = framework
-            .claim(&ty)
-            .map_err(|e| ExportError::raised(obj.py(), "its type cannot be looked at", e))?;
-        if found.is_some() {
-            break;
-        }
-    }
-    let exporter = match found {
+    let ruled = registered::claim(&ty)
+        .map_err(|e| ExportError::raised(obj.py(), "its registered rules cannot be read", e))?;
+    let exporter = match ruled {
         Some(exporter) => exporter,
-        None => Generic::claim(obj)?,
+        None => unruled(obj)?,
     };
     let entry = Entry {
         ty: ty.unbind(),
@@ -73,6 +68,27 @@ fn learn(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
     // Outside the lock: dropping the last reference to a type runs Python code.
     drop(forgotten);
     Ok(exporter)
+}
+
+/// The exporter that a type has without any registered rules.
+fn unruled(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
+    let ty = obj.get_type();
+    for framework in FRAMEWORKS.get().map_or(&[][..], Vec::as_slice) {
+        let found = framework
+            .claim(&ty)
+            .map_err(|e| ExportError::raised(obj.py(), "its type cannot be looked at", e))?;
+        if let Some(exporter) = found {
+            return Ok(exporter);
+        }
+    }
+    Generic::claim(obj)
+}
+
+/// Forgets what was learned about types: rules changed.
+pub fn forget() {
+    let known = std::mem::take(&mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner));
+    // Outside the lock: dropping the last reference to a type runs Python code.
+    drop(known);
 }
 
 /// Lends the memory of `obj` for `intent`; `name` is the argument's name for messages.

@@ -16,6 +16,11 @@ pub fn parse(typestr: &str) -> Result<DType, String> {
         [kind, size @ ..] => (b'=', *kind, size),
         [] => return Err("the typestr is empty".to_owned()),
     };
+    if kind == b'O' {
+        return Err(format!(
+            "typestr '{typestr}' holds Python objects, which mean nothing in another process; use mpi4py's lower-case methods, which pickle"
+        ));
+    }
     let unknown = || format!("typestr '{typestr}' is not known");
     // Datetimes carry their unit behind the size: `<M8[ns]`.
     let size = size.split(|&c| c == b'[').next().unwrap_or(size);
@@ -34,11 +39,6 @@ pub fn parse(typestr: &str) -> Result<DType, String> {
         (b'c', 32) => DType::COMPLEX_LONG_DOUBLE,
         (b'V' | b'S' | b'M' | b'm', _) => raw(size)?,
         (b'U', _) => raw(size.saturating_mul(4))?,
-        (b'O', _) => {
-            return Err(format!(
-                "typestr '{typestr}' holds Python objects, which mean nothing in another process; use mpi4py's lower-case methods, which pickle"
-            ));
-        }
         _ => return Err(unknown()),
     };
     let foreign = if cfg!(target_endian = "little") {
@@ -59,6 +59,8 @@ pub fn parse(typestr: &str) -> Result<DType, String> {
 /// bytes that one element really takes: sub-byte types take a whole byte there.
 const NAMED: &[(&str, usize, DType)] = &[
     ("bfloat16", 2, DType::BF16),
+    ("complex32", 4, DType::C32),
+    ("bcomplex32", 4, DType::new(TypeCode::BCOMPLEX, 32, 1)),
     ("float8_e3m4", 1, DType::F8_E3M4),
     ("float8_e4m3", 1, DType::F8_E4M3),
     ("float8_e4m3b11fnuz", 1, DType::F8_E4M3B11FNUZ),
@@ -111,7 +113,7 @@ mod tests {
             "<f4"
         };
         assert!(parse(foreign).is_err_and(|e| e.contains("byte order")));
-        assert!(parse("|O").is_err());
+        assert!(parse("|O").is_err_and(|e| e.contains("pickle")));
         assert!(parse("|O8").is_err_and(|e| e.contains("pickle")));
         assert!(parse("<f3").is_err());
         assert!(parse("").is_err());

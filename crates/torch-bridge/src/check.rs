@@ -1,10 +1,12 @@
 //! What torch tensors hide from every export: the negative and the conjugate bit, and the reasons of
 //! refusals that torch words for its own developers. Knows no protocol.
 
+use dlpack_core::View;
 use py_bridge::{ExportError, ExportResult, Intent};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyType};
 
 /// A lazy view whose memory is not what its elements are.
 struct Bit {
@@ -33,7 +35,8 @@ pub fn resolve_negative<'py>(
     tensor: &Bound<'py, PyAny>,
     intent: Intent,
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
-    resolve(tensor, intent, &NEGATIVE, intern!(tensor.py(), "is_neg"))
+    let methods = Methods::get(tensor.py())?;
+    resolve(tensor, intent, &NEGATIVE, &methods.is_neg)
 }
 
 /// The same for the conjugate bit, which only complex tensors have.
@@ -44,7 +47,79 @@ pub fn resolve_conjugate<'py>(
     tensor: &Bound<'py, PyAny>,
     intent: Intent,
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
-    resolve(tensor, intent, &CONJUGATE, intern!(tensor.py(), "is_conj"))
+    let methods = Methods::get(tensor.py())?;
+    resolve(tensor, intent, &CONJUGATE, &methods.is_conj)
+}
+
+/// torch's own methods, which no subclass can override.
+pub struct Methods {
+    is_neg: Py<PyAny>,
+    is_conj: Py<PyAny>,
+    untyped_storage: Py<PyAny>,
+}
+
+impl Methods {
+    /// Those of `torch.Tensor`, looked up once.
+    ///
+    /// # Errors
+    /// What Python raised on the way.
+    pub fn get(py: Python<'_>) -> PyResult<&Methods> {
+        static FOUND: PyOnceLock<Methods> = PyOnceLock::new();
+        FOUND.get_or_try_init(py, || {
+            let class = py
+                .import("torch")?
+                .getattr("Tensor")?
+                .cast_into::<PyType>()?;
+            let method = |name: &str| class.getattr(name).map(Bound::unbind);
+            Ok(Methods {
+                is_neg: method("is_neg")?,
+                is_conj: method("is_conj")?,
+                untyped_storage: method("untyped_storage")?,
+            })
+        })
+    }
+}
+
+/// What keeps the memory: neither a capsule nor the tensor does when somebody assigns `.data`.
+///
+/// # Errors
+/// Tensors without memory of their own have none.
+#[inline]
+pub fn storage<'py>(tensor: &Bound<'py, PyAny>) -> ExportResult<Bound<'py, PyAny>> {
+    let py = tensor.py();
+    Methods::get(py)?
+        .untyped_storage
+        .bind(py)
+        .call1((tensor,))
+        .map_err(|error| ExportError::raised(py, "it has no storage", error))
+}
+
+/// Refuses a tensor that reaches beyond its storage, which somebody made smaller.
+///
+/// # Errors
+/// [`ExportError::Buffer`] in that case.
+#[inline]
+pub fn fits(view: &View, storage: &Bound<'_, PyAny>) -> ExportResult<()> {
+    if view.numel() == 0 {
+        return Ok(());
+    }
+    let py = storage.py();
+    let held = storage.len()?;
+    let start: usize = storage.call_method0(intern!(py, "data_ptr"))?.extract()?;
+    let (low, high) = view.layout().span();
+    let data = view.data().addr();
+    let inside = data
+        .checked_add_signed(low)
+        .is_some_and(|first| first >= start)
+        && data
+            .checked_add_signed(high)
+            .is_some_and(|end| end - start.min(end) <= held);
+    if inside {
+        return Ok(());
+    }
+    Err(ExportError::Buffer(format!(
+        "the tensor reaches beyond its storage of {held} bytes, which was made smaller (`resize_`, a freed FSDP parameter); restore the storage first"
+    )))
 }
 
 #[inline]
@@ -52,12 +127,13 @@ fn resolve<'py>(
     tensor: &Bound<'py, PyAny>,
     intent: Intent,
     bit: &Bit,
-    asked: &Bound<'py, PyString>,
+    asked: &Py<PyAny>,
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
     let raised =
         |error| ExportError::raised(tensor.py(), format!("its `{}` failed", bit.asked), error);
-    if !tensor
-        .call_method0(asked)
+    if !asked
+        .bind(tensor.py())
+        .call1((tensor,))
         .and_then(|set| set.is_truthy())
         .map_err(raised)?
     {
@@ -88,6 +164,19 @@ const KINDS: [(&str, &str); 3] = [
     ),
 ];
 
+/// Is it a wrapper that torch.func made?
+fn is_transformed(tensor: &Bound<'_, PyAny>) -> bool {
+    let ask = || -> PyResult<bool> {
+        tensor
+            .py()
+            .import("torch._C._functorch")?
+            .call_method1("is_functorch_wrapped_tensor", (tensor,))?
+            .is_truthy()
+    };
+    // A private function: a torch that has it no more gets the plainer words.
+    ask().unwrap_or(false)
+}
+
 /// Why an export failed, in words for the person who passed the tensor; else the failure as it came.
 #[cold]
 pub fn explain(tensor: &Bound<'_, PyAny>, error: ExportError) -> ExportError {
@@ -103,6 +192,10 @@ pub fn explain(tensor: &Bound<'_, PyAny>, error: ExportError) -> ExportError {
     };
     if let Some((_, words)) = KINDS.iter().find(|(name, _)| is_set(name)) {
         return ExportError::Raised((*words).to_owned(), cause);
+    }
+    if is_transformed(tensor) {
+        let words = "it is the tensor inside a function transform (torch.func: vmap, grad, jvp), which has no memory of its own; communicate outside the transform";
+        return ExportError::Raised(words.to_owned(), cause);
     }
     let layout = tensor
         .getattr(intern!(tensor.py(), "layout"))

@@ -76,7 +76,7 @@ impl Tensor {
             return self.by_call(obj, intent, order);
         };
         // The storage first: nothing may free the memory between the view and the hold.
-        let storage = storage(obj)?;
+        let storage = check::storage(obj)?;
         let view = exchange.view(obj)?;
         if view.dtype().is_complex()
             && let Some(resolved) = check::resolve_conjugate(obj, intent)?
@@ -86,6 +86,7 @@ impl Tensor {
         if !view.device().is_host_addressable() {
             return self.on_device(exchange, &view, obj, intent, order);
         }
+        check::fits(&view, &storage)?;
         if cuda_is_initialized(obj.py())? {
             wait_if_pinned(exchange, obj, order)?;
         }
@@ -117,7 +118,7 @@ impl Tensor {
     ) -> ExportResult<Loan> {
         let py = obj.py();
         let raised = |error| ExportError::raised(py, "its export failed", error);
-        let storage = storage(obj)?;
+        let storage = check::storage(obj)?;
         let plain = obj.call_method0(intern!(py, "detach")).map_err(raised)?;
         if plain.call_method0(intern!(py, "is_complex"))?.is_truthy()?
             && let Some(resolved) = check::resolve_conjugate(&plain, intent)?
@@ -125,16 +126,9 @@ impl Tensor {
             return self.by_call(&resolved, intent, order);
         }
         let loan = dlpack_call::export(&plain, &self.forms, intent, order)?;
+        check::fits(loan.view(), &storage)?;
         Ok(loan.holding(storage.unbind()))
     }
-}
-
-/// What keeps the memory: neither a capsule nor the tensor does when somebody assigns `.data`.
-#[inline]
-fn storage<'py>(obj: &Bound<'py, PyAny>) -> ExportResult<Bound<'py, PyAny>> {
-    let py = obj.py();
-    obj.call_method0(intern!(py, "untyped_storage"))
-        .map_err(|error| ExportError::raised(py, "it has no storage", error))
 }
 
 /// MPI wrote: autograd must know, or it would silently use the overwritten values.
