@@ -89,6 +89,8 @@ _LAZY = {
     "device": "dlmpi.placement",
     "local_rank": "dlmpi.placement",
     "local_size": "dlmpi.placement",
+    "placement": "dlmpi.placement",
+    "stop": "dlmpi.stop",
     "stop_requested": "dlmpi.stop",
     "wrap": "dlmpi.comm",
     **dict.fromkeys(_FUNCTIONS, "dlmpi.functional"),

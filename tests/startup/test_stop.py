@@ -5,7 +5,7 @@ from __future__ import annotations
 LOOP = """
     import os, signal, time
     import dlmpi
-    from dlmpi import MPI, stop
+    from dlmpi import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
     WATCH
@@ -31,7 +31,7 @@ def test_sigterm(place):
 
 def test_another_signal_and_an_earlier_handler(place):
     watch = "signal.signal(signal.SIGUSR1, lambda *_: print('mine too', flush=True));"
-    watch += " stop.watch(signal.SIGTERM, signal.SIGUSR1)"
+    watch += " dlmpi.stop.watch(signal.SIGTERM, signal.SIGUSR1)"
     outcome = place.ranks(2, LOOP.replace("WATCH", watch).replace("SIGNAL", "SIGUSR1"))
     assert outcome.code == 0, outcome.text
     assert outcome.lines("stopped") == ["stopped 5 True"] * 2
