@@ -41,6 +41,7 @@ __all__ = [
     "LaunchError",
     "MismatchError",
     "__version__",
+    "allreduce_many",
     "allgather",
     "allreduce",
     "allreduce_many",

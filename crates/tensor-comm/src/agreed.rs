@@ -5,6 +5,7 @@
 //! aliasing, v-counts, what only the root gives.
 
 use dlpack_core::DType;
+use mpi_runtime::Family;
 
 use crate::call::{Call, CallKind, Op};
 use crate::ground::settings::Choice;
@@ -50,6 +51,8 @@ pub struct CommFacts {
     pub choice: Choice,
     /// Where the ranks run.
     pub place: Place,
+    /// The MPI library, which all ranks of a job have in common.
+    pub family: Family,
 }
 
 /// A call, reduced to what all ranks know alike.

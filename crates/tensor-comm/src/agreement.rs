@@ -5,6 +5,7 @@
 //! property would hold of anything.
 
 use dlpack_core::{DType, Device, DeviceKind, View};
+use mpi_runtime::Family;
 use proptest::prelude::*;
 
 use crate::agreed::{Agreed, CommFacts, Place};
@@ -157,7 +158,7 @@ proptest! {
         place in prop::sample::select(&[Place::Unknown, Place::Together, Place::Crowded, Place::Apart][..]),
         locals in prop::collection::vec(local(), 1..8),
     ) {
-        let facts = CommFacts { size: locals.len() as u32, large_counts, one_call, choice, place };
+        let facts = CommFacts { size: locals.len() as u32, large_counts, one_call, choice, place, family: Family::OpenMpi };
         let decisions: Vec<Option<Wire>> = locals
             .iter()
             .enumerate()
@@ -183,6 +184,7 @@ fn agreed_fields_do_reach_the_wire() {
         one_call: false,
         choice: Choice::Mpi,
         place: Place::Unknown,
+        family: Family::Mpich,
     };
     let base =
         |dtype, op, n, facts| decide(CallKind::Allreduce, dtype, op, n, 2, facts, (0, local));

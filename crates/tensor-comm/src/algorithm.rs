@@ -3,6 +3,7 @@
 //! The numbers are measured, see `docs/scaling.md`.
 
 use dlpack_core::DType;
+use mpi_runtime::Family;
 
 use crate::agreed::{Agreed, Place};
 use crate::call::CallKind;
@@ -62,15 +63,88 @@ fn wanted(agreed: &Agreed, dtype: DType) -> bool {
         (Choice::Mpi, _) => false,
         (Choice::Own, _) => true,
         (Choice::Auto, Place::Unknown | Place::Apart) => false,
-        (Choice::Auto, Place::Together) => bytes >= least(narrow, ranks),
-        (Choice::Auto, Place::Crowded) => false,
+        (Choice::Auto, Place::Together) => bytes >= least(agreed, narrow, ranks),
+        (Choice::Auto, Place::Crowded) => bytes >= least_crowded(narrow, ranks),
     }
 }
 
+/// Ranks up to which every one exchanges with every other one.
+const MOST: usize = 16;
+
 /// Bytes from which direct exchange is the faster one with a core for every rank.
-fn least(narrow: bool, ranks: usize) -> usize {
-    if ranks > 16 {
-        return usize::MAX;
+fn least(agreed: &Agreed, narrow: bool, ranks: usize) -> usize {
+    let reduce = agreed.kind == CallKind::Reduce;
+    match (ranks <= MOST, narrow) {
+        (false, _) => usize::MAX,
+        // Libraries convert 16 bits one by one, and widening doubles what travels.
+        (true, true) => 16 << 10,
+        (true, false) if reduce && agreed.facts.family == Family::OpenMpi => 1 << 20,
+        (true, false) => 32 << 10,
     }
-    if narrow { 16 << 10 } else { 32 << 10 }
+}
+
+/// The same where ranks wait for cores: each message may cost a turn of the scheduler.
+fn least_crowded(narrow: bool, ranks: usize) -> usize {
+    match (ranks, narrow) {
+        (..=MOST, true) => 256 << 10,
+        (..=4, false) => 1 << 20,
+        _ => usize::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreed::{AgreedOp, CommFacts};
+
+    fn chosen(kind: CallKind, dtype: DType, bytes: usize, place: Place, ranks: u32) -> Algorithm {
+        let agreed = Agreed {
+            kind,
+            dtype: Some(dtype),
+            elements: bytes / dtype.itemsize().expect("whole bytes"),
+            op: Some(AgreedOp::Builtin(ReduceOp::Sum)),
+            facts: CommFacts {
+                size: ranks,
+                large_counts: true,
+                one_call: false,
+                choice: Choice::Auto,
+                place,
+                family: Family::OpenMpi,
+            },
+        };
+        algorithm(&agreed, dtype, ReduceOp::Sum)
+    }
+
+    #[test]
+    fn large_ones_on_one_node_are_ours() {
+        use Algorithm::{Direct, Library};
+        use CallKind::{Allreduce, Reduce, Scan};
+        let (f32, bf16) = (DType::F32, DType::BF16);
+        let rows = [
+            (Allreduce, f32, 8, Place::Together, 2, Library),
+            (Allreduce, f32, 1 << 20, Place::Together, 2, Direct),
+            (Reduce, f32, 256 << 10, Place::Together, 2, Library),
+            (Reduce, f32, 1 << 20, Place::Together, 2, Direct),
+            (Allreduce, bf16, 16 << 10, Place::Together, 2, Direct),
+            (Allreduce, f32, 64 << 10, Place::Crowded, 4, Library),
+            (Allreduce, bf16, 1 << 20, Place::Crowded, 8, Direct),
+            (Allreduce, f32, 1 << 30, Place::Crowded, 8, Library),
+            (Allreduce, f32, 1 << 30, Place::Apart, 2, Library),
+            (Allreduce, f32, 1 << 30, Place::Unknown, 2, Library),
+            (Allreduce, f32, 1 << 30, Place::Together, 64, Library),
+            (Scan, f32, 1 << 30, Place::Together, 2, Library),
+            (
+                Allreduce,
+                DType::LONG_DOUBLE,
+                1 << 20,
+                Place::Together,
+                2,
+                Library,
+            ),
+        ];
+        for (kind, dtype, bytes, place, ranks, expected) in rows {
+            let got = chosen(kind, dtype, bytes, place, ranks);
+            assert_eq!(got, expected, "{kind:?} {dtype} {bytes} {place:?} {ranks}");
+        }
+    }
 }

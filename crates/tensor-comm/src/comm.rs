@@ -124,6 +124,7 @@ impl Comm {
         Ok(CommFacts {
             choice: place.map_or(Choice::Mpi, |_| settings.allreduce),
             place: place.unwrap_or(Place::Unknown),
+            family: self.mpi.family(),
             size: self.mpi.comm_size(self.raw)? as u32,
             large_counts: self.mpi.has_large_counts(),
             one_call: inter || self.one_call || settings.plain,

@@ -153,7 +153,7 @@ def allreduce(world: Any, plain: Any, nbytes: int, kind: tuple[str, str], gloo: 
         del work["mpi4py"]  # it would send bytes, which no sum of numbers comes from
     wide_send, wide_recv, wide_refresh = send, recv, refresh
     if dtype != "float32":
-        wide_send, wide_recv, wide_refresh = _arrays("numpy", "float32", nbytes // 4)
+        wide_send, wide_recv, wide_refresh = _arrays(framework, "float32", nbytes // 4)
         work["dlmpi float32"] = _loop(lambda: world.Allreduce(wide_send, wide_recv))
     else:
         work["raw"] = lambda calls: _native.raw_allreduce(send, recv, plain, calls)
@@ -174,8 +174,8 @@ def many(world: Any, plain: Any, tensors: int = 1000, elements: int = 1000) -> C
 
     import dlmpi
 
-    parts = [np.ones(elements, np.float32) for _ in range(tensors)]
-    whole = np.ones(tensors * elements, np.float32)
+    parts: list[Any] = [np.ones(elements, np.float32) for _ in range(tensors)]
+    whole: Any = np.ones(tensors * elements, np.float32)
     in_place = plain_in_place()
 
     def loop() -> None:
@@ -208,7 +208,8 @@ def memcpy(nbytes: int) -> Case:
     """Return the case of every rank copying as many bytes at once: what memory gives."""
     import numpy as np
 
-    source, target = np.ones(nbytes, np.uint8), np.empty(nbytes, np.uint8)
+    source: Any = np.ones(nbytes, np.uint8)
+    target: Any = np.empty(nbytes, np.uint8)
     work: dict[str, Work] = {"memcpy": _loop(lambda: np.copyto(target, source))}
     return Case("memcpy", nbytes, "uint8", "numpy", work, lambda: source.fill(1))
 
@@ -218,7 +219,8 @@ def transposed(world: Any, plain: Any, side: int = 2048) -> Case:
     import numpy as np
     from mpi4py import MPI as mpi  # noqa: N811
 
-    matrix, out = np.ones((side, side), np.float32), np.empty((side, side), np.float32)
+    matrix: Any = np.ones((side, side), np.float32)
+    out: Any = np.empty((side, side), np.float32)
     row = mpi.FLOAT.Create_vector(side, 1, side)
     columns = row.Create_hvector(side, 1, 4).Commit()
     row.Free()

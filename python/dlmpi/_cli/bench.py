@@ -100,12 +100,14 @@ def _cases(world: Any, options: argparse.Namespace, gloo: Any) -> list[Any]:
 
     for framework in frameworks:
         for dtype in options.dtypes.split(","):
-            if options.targets and framework == "torch" and dtype != "float32":
+            # Each target looks at one framework.
+            home = {"float16": "numpy", "bfloat16": "torch"}
+            if options.targets and home.get(dtype, framework) != framework:
                 continue
             sizes = [8, *(size for size in (64 << 10, 1 << 20, 16 << 20, 128 << 20))]
             if not options.targets:
                 sizes = sorted({*_bench.sizes(8, largest), 64 << 10, 1 << 20, largest})
-            elif framework == "torch":
+            elif framework == "torch" and dtype == "float32":
                 sizes = [8]
             for nbytes in sizes:
                 if nbytes <= largest:
