@@ -1,0 +1,55 @@
+"""The reductions under each setting of DLMPI_ALLREDUCE, on two and three ranks, and what happens
+when ranks have different settings. The cases themselves are in tests/mpi/test_algorithms.py."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A third of the cases: the suites of tests/mpi run all of them under the default setting.
+SOME = "bits or in_place or many or sub_communicators or float32 or bfloat16-"
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("setting", ["own", "mpi"])
+def test_every_algorithm_gives_the_same_numbers(venv, environment, setting, ranks):
+    command = [str(venv / "bin" / "mpiexec"), "-n", str(ranks), str(venv / "bin" / "python")]
+    command += ["-m", "mpi4py", "-m", "pytest", "-p", "no:cacheprovider", "-q", "--with-mpi"]
+    command += ["-m", "mpi", "-k", SOME, str(ROOT / "tests" / "mpi" / "test_algorithms.py")]
+    variables = {**environment, "DLMPI_ALLREDUCE": setting, "DLMPI_TEST_DEADLINE": "60"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, timeout=280, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SCRIPT = """
+import os
+rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+os.environ["DLMPI_ALLREDUCE"] = ["own", "mpi"][rank]
+import numpy as np
+import dlmpi
+from dlmpi import MPI
+
+try:
+    MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, np.ones(100_000, np.float32))
+    print("no error", rank)
+except dlmpi.MismatchError as error:
+    print("told", rank, "DLMPI_ALLREDUCE=own" in str(error), "DLMPI_ALLREDUCE=mpi" in str(error))
+"""
+
+
+def test_different_settings_are_told_on_every_rank(run_script):
+    outcome = run_script(SCRIPT)
+    assert outcome.code == 0, outcome.text
+    assert "told 0 True True" in outcome.text, outcome.text
+    assert "told 1 True True" in outcome.text, outcome.text
+
+
+def test_a_wrong_setting_is_named(run_script):
+    outcome = run_script(SCRIPT.replace('["own", "mpi"][rank]', '"fast"'))
+    assert "DLMPI_ALLREDUCE=fast: expected one of auto, mpi, own" in outcome.text, outcome.text
