@@ -173,3 +173,21 @@ def test_two_interrupts_end_a_wait(run_script):
     )
     assert outcome.code == 0, outcome.text
     assert "interrupted" in outcome.text
+
+
+def test_memory_order_is_mpi4pys(run_script):
+    """DLMPI_ORDER=memory: a tensor without gaps is its memory."""
+    outcome = run_script(
+        script("""
+        order = "F" if rank == 0 else "C"
+        matrix = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], order=order)
+        if rank == 1:
+            matrix[:] = 0
+        comm.Bcast(matrix)
+        if rank == 1:
+            print("memory", matrix.ravel().tolist() == [1, 4, 2, 5, 3, 6])
+        """),
+        DLMPI_ORDER="memory",
+    )
+    assert outcome.code == 0, outcome.text
+    assert "memory True" in outcome.text

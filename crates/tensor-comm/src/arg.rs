@@ -6,6 +6,7 @@
 use dlpack_core::{DType, Device, View};
 
 use crate::error::{Result, value_error};
+use crate::ground::settings::Settings;
 
 /// Consecutive logical elements of one tensor.
 #[derive(Debug, Clone)]
@@ -18,6 +19,7 @@ pub struct Part {
 impl Part {
     /// All elements of a tensor.
     pub fn whole(view: View) -> Part {
+        let view = ordered(view);
         let count = view.numel();
         Part {
             view,
@@ -31,6 +33,7 @@ impl Part {
     /// # Errors
     /// [`crate::Error::Value`] when a number is negative or the range leaves the tensor.
     pub fn new(view: View, name: &str, start: i64, count: i64) -> Result<Part> {
+        let view = ordered(view);
         let (start, count) = bounds(&view, name, start, count)?;
         Ok(Part { view, start, count })
     }
@@ -88,6 +91,7 @@ impl Blocks {
     /// # Errors
     /// [`crate::Error::Value`] when the lengths differ, a number is negative, or a block leaves the tensor.
     pub fn new(view: View, name: &str, counts: Vec<i64>, displs: Vec<i64>) -> Result<Blocks> {
+        let view = ordered(view);
         if counts.len() != displs.len() {
             return Err(value_error!(
                 "{name}: {} counts but {} displacements; give one of each per rank",
@@ -172,6 +176,35 @@ impl Arg {
             Arg::Absent | Arg::InPlace => None,
         }
     }
+}
+
+/// Under `DLMPI_ORDER=memory` a tensor without gaps is its memory, as in mpi4py; else it is its elements in
+/// logical order.
+fn ordered(view: View) -> View {
+    let layout = view.layout();
+    if layout.is_c_contiguous() || !Settings::get().is_ok_and(|settings| settings.memory_order) {
+        return view;
+    }
+    let (low, high) = layout.span();
+    let dense = high - low == layout.nbytes() as isize && !layout.overlaps();
+    if !dense || view.copied() || view.packed_numel().is_some() {
+        return view;
+    }
+    let shape = [layout.numel() as i64];
+    let start = view.data().wrapping_offset(low);
+    // SAFETY:
+    // - the same bytes as the checked view's, from the lowest on.
+    let flat = unsafe {
+        View::from_parts(
+            start,
+            &shape,
+            None,
+            view.dtype(),
+            view.device(),
+            view.readonly(),
+        )
+    };
+    flat.unwrap_or(view)
 }
 
 fn bounds(view: &View, name: &str, start: i64, count: i64) -> Result<(usize, usize)> {
