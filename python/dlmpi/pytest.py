@@ -10,6 +10,8 @@ and `MPI_Finalize` have a deadline, too. The meetings use a communicator of thei
 can reach, and plain mpi4py.
 """
 
+# The tests of dlmpi itself take the guard from this file: keep dlmpi out of its imports.
+
 from __future__ import annotations
 
 import hashlib
@@ -22,15 +24,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-__all__ = ["ABORT_CODE"]
+__all__ = ["ABORT_CODE", "Meeting", "guard"]
 
 #: The exit code of a job that a missing rank ended.
 ABORT_CODE = 70
 _PASSED, _FAILED, _SET_ASIDE = range(3)
-_NOTE_SIZE = 2 + 16
+NOTE_SIZE = 2 + 16
 
 
-class _Note(NamedTuple):
+class Note(NamedTuple):
     """What a rank tells the others at a meeting: an outcome and a digest to compare."""
 
     status: int
@@ -38,27 +40,23 @@ class _Note(NamedTuple):
     digest: bytes
 
     @classmethod
-    def of(cls, status: int, stop: bool, text: str) -> _Note:
+    def of(cls, status: int, stop: bool, text: str) -> Note:
         return cls(status, stop, hashlib.blake2b(text.encode(), digest_size=16).digest())
 
     @classmethod
-    def unpack(cls, raw: bytearray) -> _Note:
+    def unpack(cls, raw: bytearray) -> Note:
         return cls(raw[0], bool(raw[1]), bytes(raw[2:]))
 
     def pack(self) -> bytes:
         return bytes([self.status, self.stop]) + self.digest
 
 
-class _Meeting:
+class Meeting:
     """All ranks, in one place, with a deadline."""
 
-    def __init__(self, deadline: float) -> None:
-        from dlmpi import MPI  # starts MPI, and refuses ranks that were started as singletons
-
-        del MPI
-        from mpi4py import MPI as mpi  # noqa: N811
-
+    def __init__(self, mpi: Any, deadline: float, end: float) -> None:
         self.mpi = mpi
+        self.end = end
         self.rank, self.size = mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size
         self.deadline = deadline
         # After a failure here the others most likely wait for what will never come.
@@ -71,10 +69,10 @@ class _Meeting:
         sys.stderr.write(f"\n[rank {self.rank}/{self.size}] {text}\n")
         sys.stderr.flush()
 
-    def meet(self, note: _Note, where: str) -> list[_Note]:
+    def meet(self, note: Note, where: str) -> list[Note]:
         """Exchange notes with every rank, or abort the job and say which rank stayed away."""
         limit = self.deadline_after_failure if note.status == _FAILED else self.deadline
-        rows = [bytearray(_NOTE_SIZE) for _ in range(self.size)]
+        rows = [bytearray(NOTE_SIZE) for _ in range(self.size)]
         receives = [self.comm.Irecv(row, source) for source, row in enumerate(rows)]
         outgoing = note.pack()
         requests = receives + [self.comm.Isend(outgoing, dest) for dest in range(self.size)]
@@ -84,7 +82,7 @@ class _Meeting:
             return f"finished {where}; ranks {ranks} did not arrive"
 
         self._wait(lambda: self.mpi.Request.Testall(requests), limit, missing)
-        return [_Note.unpack(row) for row in rows]
+        return [Note.unpack(row) for row in rows]
 
     def _wait(self, done: Callable[[], bool], limit: float, words: Callable[[], str]) -> None:
         end = time.monotonic() + limit
@@ -97,10 +95,10 @@ class _Meeting:
             time.sleep(0.0005)
 
 
-class _Guard:
+class Guard:
     """The hooks that call the meeting."""
 
-    def __init__(self, meeting: _Meeting) -> None:
+    def __init__(self, meeting: Meeting) -> None:
         self.meeting = meeting
         self.collect_errors: list[str] = []
         self.outcome: tuple[int, str] = (_PASSED, "")
@@ -122,7 +120,7 @@ class _Guard:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         ids = [item.nodeid for item in session.items]
         text = "\n".join([*ids, "errors", *self.collect_errors])
-        notes = self.meeting.meet(_Note.of(_PASSED, False, text), "collection")
+        notes = self.meeting.meet(Note.of(_PASSED, False, text), "collection")
         if len({note.digest for note in notes}) > 1:
             # All ranks have arrived, so blocking is safe from here on.
             first, errors = self.meeting.comm.bcast((ids, self.collect_errors), root=0)
@@ -150,7 +148,7 @@ class _Guard:
         result = yield
         status, reason = self.outcome
         session = item.session
-        note = _Note.of(status, bool(session.shouldfail or session.shouldstop), reason)
+        note = Note.of(status, bool(session.shouldfail or session.shouldstop), reason)
         notes = self.meeting.meet(note, item.nodeid)
         aside = {(n.status, n.digest) for n in notes if n.status != _FAILED}
         if len(aside) > 1:
@@ -168,7 +166,7 @@ class _Guard:
         result = yield
         if self.agreed:
             self.agreed = False
-            note = _Note.of(_FAILED if session.exitstatus else _PASSED, False, "")
+            note = Note.of(_FAILED if session.exitstatus else _PASSED, False, "")
             notes = self.meeting.meet(note, "the session")
             if not session.exitstatus and any(n.status == _FAILED for n in notes):
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -193,14 +191,14 @@ if not select.select([0], [], [], limit)[0]:
 """
 
 
-def _limit_the_end(meeting: _Meeting) -> None:
+def _limit_the_end(meeting: Meeting) -> None:
     """Give the rest of this process a deadline: exit handlers, destructors, `MPI_Finalize`.
 
     A process of its own keeps the time, since Python is gone by then and MPI may hold everything.
     """
     read, write = os.pipe()
     os.set_inheritable(write, False)
-    limit = meeting.deadline
+    limit = meeting.end
     text = (
         f"\n[rank {meeting.rank}/{meeting.size}] the tests are over, but this process "
         f"({os.getpid()}) did not end within {limit:g} s (MPI_Finalize?): killed\n"
@@ -241,12 +239,22 @@ def pytest_configure(config: pytest.Config) -> None:
     from dlmpi.launch import LaunchError
 
     try:
-        meeting = _Meeting(deadline)
+        from dlmpi import MPI  # starts MPI, and refuses ranks that were started as singletons
     except LaunchError as error:
         raise pytest.UsageError(str(error)) from None
-    if meeting.size == 1:
-        return
+    del MPI
+    from mpi4py import MPI as mpi  # noqa: N811
+
+    guard(config, Meeting(mpi, deadline, deadline))
+
+
+def guard(config: pytest.Config, meeting: Meeting) -> None:
+    """Let this meeting guard the session, if there is more than one rank.
+
+    A JUnit report is one file per rank: the number goes in front of the suffix.
+    """
     if config.option.xmlpath:
         path = Path(config.option.xmlpath)
         config.option.xmlpath = str(path.with_suffix(f".{meeting.rank}{path.suffix}"))
-    config.pluginmanager.register(_Guard(meeting), "dlmpi-mpi-guard")
+    if meeting.size > 1:
+        config.pluginmanager.register(Guard(meeting), "dlmpi-mpi-guard")
