@@ -6,6 +6,7 @@ between; the address is one that every other node has reached. Knows no torch.
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import socket
@@ -135,6 +136,7 @@ def meet(world: Any, here: Place) -> tuple[str, str]:
         port = os.environ.get("MASTER_PORT", "")
         if not port:
             _held.append(_bind())
+            atexit.register(_held[-1].close)
             port = str(_held[-1].getsockname()[1])
         address = os.environ.get("MASTER_ADDR") or os.environ.get(SETTING, "")
         if not address and here.num_nodes == 1:
