@@ -19,7 +19,7 @@ import pytest
 
 LIBRARIES = ("mpich", "openmpi")
 # What should take seconds and is still there after this long has hung.
-HUNG = 120.0
+HUNG = 100.0
 # What a launcher, Slurm or torchrun leaves in an environment: none of it may leak into a test.
 LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYD", "MPI_LOCAL", "SLURM", "PALS", "JSM", "FLUX")
 LAUNCHERS += ("MV2_", "I_MPI", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC")

@@ -145,12 +145,12 @@ def test_open_mpis_own_binding_is_seen(openmpi):
     assert ("advice" in facts) == (bound == 2), facts
 
 
-def test_selftest_under_mpiexec_and_by_itself(place):
-    for ranks in (0, 1):
-        outcome = place.dlmpi(ranks, "selftest")
-        assert outcome.code == 0, outcome.text
-        assert "FAILED" not in outcome.text
-        assert "checks passed" in outcome.text
+@pytest.mark.parametrize("ranks", [0, 1], ids=["by itself", "under mpiexec"])
+def test_selftest(place, ranks):
+    outcome = place.dlmpi(ranks, "selftest")
+    assert outcome.code == 0, outcome.text
+    assert "FAILED" not in outcome.text
+    assert "checks passed" in outcome.text
 
 
 def test_selftest_tells_what_fails_and_where(place):
