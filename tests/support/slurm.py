@@ -6,6 +6,7 @@ Knows Slurm only; what is started in it is the tests' affair.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -33,6 +34,7 @@ SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
+FirstJobId={first}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -79,7 +81,9 @@ class Slurm:
         for name in ("state", "spool"):
             (folder / name).mkdir()
         host = socket.gethostname().split(".")[0]
-        text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(2))
+        # MPICH names shared memory by the job: two such Slurms must not count alike.
+        first = random.randrange(1_000, 60_000_000)
+        text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(2), first=first)
         (folder / "slurm.conf").write_text(text)
         key = folder / "munge.key"
         key.write_bytes(os.urandom(64))
