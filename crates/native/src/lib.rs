@@ -63,29 +63,6 @@ mod _native {
         py_bridge::registry::forget();
     }
 
-    /// Reduces many tensors over a communicator, in place.
-    #[pyfunction]
-    #[pyo3(signature = (tensors, op, comm, /))]
-    fn all_reduce_many(
-        tensors: &Bound<'_, PyAny>,
-        op: Option<&Bound<'_, PyAny>>,
-        comm: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        py_bridge::many::all_reduce_many(tensors, op, comm)
-    }
-
-    /// Seconds that plain `MPI_Allreduce` calls in a loop take, for the benchmark.
-    #[pyfunction]
-    #[pyo3(signature = (send, recv, comm, repeat, /))]
-    fn raw_allreduce(
-        send: &Bound<'_, PyAny>,
-        recv: &Bound<'_, PyAny>,
-        comm: &Bound<'_, PyAny>,
-        repeat: u64,
-    ) -> PyResult<f64> {
-        py_bridge::bench::raw_allreduce(send, recv, comm, repeat)
-    }
-
     /// Says what makes a Python request of `(handle, pending)`, for the non-blocking methods.
     #[pyfunction]
     fn set_request(make: Py<PyAny>) -> PyResult<()> {
