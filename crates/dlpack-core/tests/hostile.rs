@@ -18,6 +18,7 @@ fn second_opinion(claim: &Claim) -> Option<u128> {
         _ => None,
     };
     let dtype_ok = code < 200
+        && code != 3
         && total > 0
         && named.is_none_or(|n| n == bits)
         && (total.is_multiple_of(8) || bits < 8);
