@@ -18,6 +18,13 @@ pub(crate) enum Private {
     Ready(mpi_runtime::Comm),
 }
 
+/// Whether a duplicate under way must be waited for when its parent is freed. Open MPI deletes attributes at
+/// once and then frees what the pending `Idup` still uses. MPICH deletes them when the last operation on
+/// the parent has ended, perhaps inside its progress engine, where a wait would never return.
+pub(crate) fn must_wait(mpi: &Mpi) -> bool {
+    mpi.library_version().contains("Open MPI")
+}
+
 impl Private {
     /// Starts the duplicate unless that was done; every rank does so at the same call of the communicator.
     pub fn begin(&mut self, mpi: &Mpi, user: mpi_runtime::Comm) -> Result<()> {
@@ -58,10 +65,9 @@ impl Private {
         })
     }
 
-    /// Gives the context back.
+    /// Gives the context back. A duplicate that is still under way inside MPICH's progress is left to it.
     pub fn free(&mut self, mpi: &Mpi) {
-        // Every rank that frees the communicator has started the duplicate, so it does complete.
-        let ready = self.poll(mpi, true);
+        let ready = self.poll(mpi, must_wait(mpi));
         if let Ok(Some(mut comm)) = ready {
             *self = Private::Absent;
             // SAFETY:

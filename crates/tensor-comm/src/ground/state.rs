@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use mpi_runtime::{Keyval, Mpi};
 
 use super::place;
-use super::private::Private;
+use super::private::{self, Private};
 use super::process;
 use super::turns::Turns;
 use crate::agreed::Place;
@@ -199,9 +199,9 @@ impl State {
     /// The user's communicator goes away, operations on the private duplicate may still be under way.
     fn leave(&self) {
         self.left.store(true, Ordering::Release);
-        if !process::finalizing() {
-            // Open MPI frees what a pending Idup still uses. Every rank that frees the communicator has
-            // started the duplicate, so it does complete; a failure shows where the duplicate is used.
+        if private::must_wait(self.comm.mpi()) && !process::finalizing() {
+            // Every rank that frees the communicator has started the duplicate, so it does complete; a
+            // failure shows where the duplicate is used.
             let _ = self.with_private(|private, mpi| private.poll(mpi, true));
         }
     }
