@@ -5,9 +5,11 @@ Knows Slurm only; what is started in it is the tests' affair.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -64,6 +66,11 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
+def end_with_parent() -> None:
+    """In a child before its program: be ended when a killed test run leaves it behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
 class Slurm:
     """The daemons, from `start` to `stop`."""
 
@@ -105,6 +112,7 @@ class Slurm:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
+                    preexec_fn=end_with_parent,
                 )
             )
 
