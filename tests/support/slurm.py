@@ -5,11 +5,9 @@ Knows Slurm only; what is started in it is the tests' affair.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -54,7 +52,9 @@ def missing() -> str:
     """Why there can be no Slurm here; empty where there can."""
     if os.geteuid() != 0:
         return "a Slurm of one node needs root"
-    absent = [name for name in (*DAEMONS, "srun") if shutil.which(name, path=PATH) is None]
+    absent = [
+        name for name in (*DAEMONS, "srun", "setpriv") if shutil.which(name, path=PATH) is None
+    ]
     return f"not installed: {', '.join(absent)}" if absent else ""
 
 
@@ -64,11 +64,6 @@ def free_ports(number: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
-
-
-def end_with_parent() -> None:
-    """In a child before its program: be ended when a killed test run leaves it behind."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 class Slurm:
@@ -104,15 +99,16 @@ class Slurm:
         self.wait(lambda: "idle" in self.call("sinfo", "--noheader", "--format=%t"))
 
     def daemon(self, name: str, *arguments: str) -> None:
+        path = shutil.which(name, path=PATH) or name
         with (self.folder / f"{name}.out").open("w") as output:
             self.daemons.append(
                 subprocess.Popen(
-                    [shutil.which(name, path=PATH) or name, *arguments],
+                    # A killed test run must not leave it behind.
+                    ["setpriv", "--pdeathsig", "TERM", path, *arguments],
                     env=self.environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    preexec_fn=end_with_parent,
                 )
             )
 
