@@ -93,6 +93,11 @@ def run(
         raise
 
 
+def leave_on_terminate() -> None:
+    """Let SIGTERM unwind the stack, so that what was started is ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def end_group(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """End a process and its children: first politely, so that mpiexec ends its ranks."""
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
