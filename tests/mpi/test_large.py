@@ -1,5 +1,6 @@
 """More than 2^31 elements in one call: one message point-to-point, whole collectives. Needs about
-10 GB per rank, so it runs on request only: DLMPI_TEST_LARGE=1, two ranks."""
+10 GB per rank (16 for bfloat16) and minutes, so it runs on request only: DLMPI_TEST_LARGE=1, two
+ranks, and a longer time per test: DLMPI_TEST_DEADLINE=300, -o faulthandler_timeout=300."""
 
 from __future__ import annotations
 
