@@ -2,12 +2,13 @@
 PYTHON ?= python3
 STAGES ?=
 
-.PHONY: help demo test compat wheel lint clean
+.PHONY: help demo test compat platforms wheel lint clean
 
 help:
 	@echo 'make demo    build dlmpi and train a torch model on two ranks with it'
 	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
 	@echo 'make compat  the conformance table on old and heavy array libraries; takes gigabytes and an hour'
+	@echo 'make platforms  other MPIs, old mpi4py, Slurm, uv, a conda-style prefix (needs make test first)'
 	@echo 'make lint    format, lints, types and layering rules only'
 	@echo 'make wheel   one abi3 wheel in dist/'
 	@echo 'make clean   remove what the other verbs made'
@@ -21,6 +22,9 @@ test:
 
 compat:
 	@$(PYTHON) ci/compat
+
+platforms: wheel
+	@$(PYTHON) ci/platforms --write
 
 lint:
 	@$(PYTHON) ci/test lint
