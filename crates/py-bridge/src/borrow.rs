@@ -9,14 +9,14 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::framework::Intent;
-use crate::loan::Loan;
+use crate::loan::Held;
 use crate::order::StreamOrder;
 use crate::raw::Bytes;
 use crate::registry;
 
 /// What a borrowed buffer knows while it may be exported.
 struct State {
-    loan: Option<Loan>,
+    loan: Option<Held>,
     exports: usize,
     ended: bool,
 }
@@ -57,7 +57,7 @@ impl Borrowed {
             shape: [(bytes.len / bytes.itemsize) as ffi::Py_ssize_t],
             strides: [bytes.itemsize as ffi::Py_ssize_t],
             state: Mutex::new(State {
-                loan: Some(loan),
+                loan: Some(loan.split().1),
                 exports: 0,
                 ended: false,
             }),
@@ -86,7 +86,7 @@ impl Borrowed {
     }
 
     /// Outside the lock: frameworks run Python code.
-    fn settle(&self, py: Python<'_>, loan: Option<Loan>) -> PyResult<()> {
+    fn settle(&self, py: Python<'_>, loan: Option<Held>) -> PyResult<()> {
         match loan {
             Some(loan) if self.writable => loan.wrote(py),
             _ => Ok(()),

@@ -30,7 +30,9 @@ impl Buffer {
         unsafe { ffi::PyBuffer_Release(&mut *self.0) };
     }
 
+    #[inline]
     fn acquire(obj: &Bound<'_, PyAny>, flags: i32) -> PyResult<Buffer> {
+        // Zeroed: an exporter may leave out what it was not asked for.
         let mut raw = Box::new(ffi::Py_buffer::new());
         // SAFETY:
         // - The thread is attached; `raw` is a Py_buffer to be filled.

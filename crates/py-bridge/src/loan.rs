@@ -17,18 +17,24 @@ enum Owner {
     Foreign(Foreign),
 }
 
-/// Borrowed memory. Released attached to the interpreter, whichever thread drops it; when the
-/// interpreter is gone it is leaked, since a producer's deleter may not run any more.
+/// Borrowed memory: what it is, and what keeps it.
 pub struct Loan {
     view: View,
     path: &'static str,
+    held: Held,
+}
+
+/// What keeps borrowed memory alive. Released attached to the interpreter, whichever thread drops it; when
+/// the interpreter is gone it is leaked, since a producer's deleter may not run any more.
+pub struct Held {
     owner: Owner,
-    held: SmallVec<[Py<PyAny>; 2]>,
+    objects: SmallVec<[Py<PyAny>; 2]>,
     wrote: SmallVec<[(Wrote, Py<PyAny>); 1]>,
 }
 
 impl Loan {
     /// Memory of the buffer protocol.
+    #[inline]
     pub fn of_buffer(buffer: Buffer, view: View) -> Loan {
         Loan::new(view, "buffer", Owner::Buffer(buffer))
     }
@@ -39,39 +45,42 @@ impl Loan {
     }
 
     /// Memory that lives as long as `holder`; `path` names the protocol that described it.
+    #[inline]
     pub fn of_object(view: View, path: &'static str, holder: Py<PyAny>) -> Loan {
         Loan::new(view, path, Owner::None).holding(holder)
     }
 
+    #[inline]
     fn new(view: View, path: &'static str, owner: Owner) -> Loan {
-        Loan {
-            view,
-            path,
+        let held = Held {
             owner,
-            held: SmallVec::new(),
+            objects: SmallVec::new(),
             wrote: SmallVec::new(),
-        }
+        };
+        Loan { view, path, held }
     }
 
     /// Also keeps `object` alive.
     #[must_use]
+    #[inline]
     pub fn holding(mut self, object: Py<PyAny>) -> Loan {
-        self.held.push(object);
+        self.held.objects.push(object);
         self
     }
 
     /// Also calls `wrote(object)` when the memory has been written.
     #[must_use]
+    #[inline]
     pub fn on_write(mut self, wrote: Wrote, object: Py<PyAny>) -> Loan {
-        self.wrote.push((wrote, object));
+        self.held.wrote.push((wrote, object));
         self
     }
 
     /// The same loan with what the bridge knows better about its memory.
     #[must_use]
-    pub fn map_view(mut self, change: impl FnOnce(View) -> View) -> Loan {
-        self.view = change(self.view.clone());
-        self
+    pub fn map_view(self, change: impl FnOnce(View) -> View) -> Loan {
+        let view = change(self.view);
+        Loan { view, ..self }
     }
 
     /// The memory.
@@ -89,6 +98,23 @@ impl Loan {
     ///
     /// # Errors
     /// What the framework raised.
+    pub fn wrote(&self, py: Python<'_>) -> PyResult<()> {
+        self.held.wrote(py)
+    }
+
+    /// The description, and what keeps its memory: the view must not be used after that is dropped.
+    #[inline]
+    pub fn split(self) -> (View, Held) {
+        (self.view, self.held)
+    }
+}
+
+impl Held {
+    /// The memory was written: tells the framework.
+    ///
+    /// # Errors
+    /// What the framework raised.
+    #[inline]
     pub fn wrote(&self, py: Python<'_>) -> PyResult<()> {
         for (wrote, object) in &self.wrote {
             wrote(object.bind(py))?;
@@ -115,7 +141,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for Held {
     fn drop(&mut self) {
         // First the owner, then, as fields, the objects that its memory may belong to.
         if Python::try_attach(|py| self.release(py)).is_some() {
@@ -124,7 +150,7 @@ impl Drop for Loan {
         if let Owner::Foreign(foreign) = std::mem::replace(&mut self.owner, Owner::None) {
             foreign.into_leaked();
         }
-        std::mem::take(&mut self.held)
+        std::mem::take(&mut self.objects)
             .into_iter()
             .for_each(std::mem::forget);
         std::mem::take(&mut self.wrote)

@@ -13,7 +13,7 @@ use crate::counts::{self, Numbers};
 use crate::datatype::{self, Reading, Use};
 use crate::errors::{self, ExportError};
 use crate::framework::Intent;
-use crate::loan::Loan;
+use crate::loan::Held;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::registry;
@@ -46,8 +46,8 @@ pub struct Loans<'a> {
     pub mpi4py: &'a Mpi4py,
     /// What has to be waited for.
     pub order: StreamOrder,
-    sent: SmallVec<[Loan; 1]>,
-    received: SmallVec<[Loan; 1]>,
+    sent: SmallVec<[Held; 1]>,
+    received: SmallVec<[Held; 1]>,
 }
 
 impl<'a> Loans<'a> {
@@ -69,7 +69,7 @@ impl<'a> Loans<'a> {
         }
     }
 
-    fn keep(&mut self, loan: Loan, intent: Intent) {
+    fn keep(&mut self, loan: Held, intent: Intent) {
         match intent {
             Intent::Send => self.sent.push(loan),
             Intent::Receive => self.received.push(loan),
@@ -223,8 +223,8 @@ impl<'py> Spec<'py> {
                 return Ok(None);
             }
         }
-        let view = loan.view().clone();
-        loans.keep(loan, intent);
+        let (view, held) = loan.split();
+        loans.keep(held, intent);
         Ok(Some(view))
     }
 }
@@ -255,6 +255,15 @@ pub fn simple(
     blocks: usize,
 ) -> PyResult<Message> {
     let py = msg.py();
+    // The common case first: a tensor alone, of a type seen before.
+    if blocks < 2
+        && let Some(exporter) = registry::known(msg)
+    {
+        let (view, held) =
+            registry::lend_by(&*exporter, name, msg, intent, &mut loans.order)?.split();
+        loans.keep(held, intent);
+        return Ok(Message::Ours(Arg::Part(Part::whole(view))));
+    }
     let spec = Spec::unpack(loans.mpi4py, name, msg, false)?;
     let Some(view) = spec.view(loans, name, intent, usage)? else {
         return Ok(Message::Raw);

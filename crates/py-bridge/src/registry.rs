@@ -30,20 +30,25 @@ pub fn install(frameworks: Vec<Box<dyn Framework>>) {
     let _ = FRAMEWORKS.set(frameworks);
 }
 
+/// The exporter for the type of `obj`, if that type was seen before: it is a tensor then.
+#[inline]
+pub fn known(obj: &Bound<'_, PyAny>) -> Option<Arc<dyn Exporter>> {
+    let ty = obj.get_type_ptr();
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let entry = known.iter().find(|entry| entry.ty.as_ptr() == ty.cast());
+    entry.map(|entry| Arc::clone(&entry.exporter))
+}
+
 /// The exporter for the type of `obj`.
 ///
 /// # Errors
 /// [`ExportError::NotATensor`] when no framework claims it and it speaks no protocol.
 #[inline]
 pub fn exporter(obj: &Bound<'_, PyAny>) -> ExportResult<Arc<dyn Exporter>> {
-    let ty = obj.get_type_ptr();
-    {
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = known.iter().find(|entry| entry.ty.as_ptr() == ty.cast()) {
-            return Ok(Arc::clone(&entry.exporter));
-        }
+    match known(obj) {
+        Some(exporter) => Ok(exporter),
+        None => learn(obj),
     }
-    learn(obj)
 }
 
 #[cold]
@@ -102,9 +107,25 @@ pub fn lend(
     intent: Intent,
     order: &mut StreamOrder,
 ) -> PyResult<Loan> {
+    let exporter = exporter(obj).map_err(|error| error.named(obj.py(), name))?;
+    lend_by(&*exporter, name, obj, intent, order)
+}
+
+/// [`lend`] by an exporter that is known to be the one of this type.
+///
+/// # Errors
+/// `BufferError`: not exportable, or not writable for a receive.
+#[inline]
+pub fn lend_by(
+    exporter: &dyn Exporter,
+    name: &str,
+    obj: &Bound<'_, PyAny>,
+    intent: Intent,
+    order: &mut StreamOrder,
+) -> PyResult<Loan> {
     let py = obj.py();
-    let loan = exporter(obj)
-        .and_then(|exporter| exporter.export(obj, intent, order))
+    let loan = exporter
+        .export(obj, intent, order)
         .map_err(|error| error.named(py, name))?;
     if intent == Intent::Receive {
         loan.view()

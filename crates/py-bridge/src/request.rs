@@ -12,14 +12,14 @@ use tensor_comm::Call;
 use tensor_comm::engine::{Handle, Keep};
 
 use crate::errors;
-use crate::loan::Loan;
+use crate::loan::Held;
 
 /// The loans of an operation under way, and the call that describes their tensors.
 pub struct Borrowed {
     /// Tensors that are read.
-    pub sent: SmallVec<[Loan; 1]>,
+    pub sent: SmallVec<[Held; 1]>,
     /// Tensors that are written.
-    pub received: SmallVec<[Loan; 1]>,
+    pub received: SmallVec<[Held; 1]>,
 }
 
 impl Keep for Borrowed {
