@@ -75,20 +75,27 @@ def _worker() -> bool:
     return process.parent_process() is not None or getattr(current, "_inheriting", False)
 
 
-def _marked() -> Parent | None:
-    """Return the marked process that started this one, unless a launcher stood between them."""
+def _marker() -> tuple[Parent, int, str] | None:
+    """Return the marked process among the ancestors, its PMI connection and its names."""
     fields = os.environ.get(MARKER, "").split(" ")
-    if len(fields) != 5:
+    if len(fields) != 5 or not all(field.isdecimal() for field in fields[:4]):
         return None
     pid, rank, size, socket = map(int, fields[:4])
-    if pid == os.getpid() or fields[4] != _names():
+    return (Parent(pid, rank, size), socket, fields[4]) if pid != os.getpid() else None
+
+
+def _marked() -> Parent | None:
+    """Return the marked process that started this one, unless a launcher stood between them."""
+    found = _marker()
+    if found is None:
         return None
+    process, socket, names = found
     # A rank that runs `mpiexec` itself: its ranks have names, or at least a connection, of their
     # own. (In a worker the number of the parent's connection may belong to anything by now.)
-    direct = _worker() or os.getppid() == pid
-    if not direct and _pmi_socket() not in (0, socket):
+    direct = _worker() or os.getppid() == process.pid
+    if names != _names() or (not direct and _pmi_socket() not in (0, socket)):
         return None
-    return Parent(pid, rank, size)
+    return process
 
 
 def parent() -> Parent | None:
@@ -198,8 +205,8 @@ def _off_module(names: dict[str, Any]) -> None:
 
 def _after_fork() -> None:
     global _parent  # noqa: PLW0603
-    if _parent is None and (marked := _marked()) is not None:
-        _parent = marked
+    if _parent is None and (found := _marker()) is not None:
+        _parent = found[0]
         _off(forked=True)
 
 
