@@ -167,6 +167,9 @@ def stages() -> dict[str, Stage]:
             table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
     for name in ("failure", "startup"):
         table[name] = partial(starts_mpiexec, name=name)
+    # The cheap rows; `make platforms` runs all.
+    platforms = [sys.executable, "ci/platforms", "intel", "debian", "uv"]
+    table["platforms"] = partial(check, platforms)
     for library, ranks, script, *arguments in EXAMPLES:
         name = " ".join(["example", library, str(ranks), script, *arguments])
         table[name] = lambda log, row=(library, ranks, script, *arguments): example(log, *row)
