@@ -41,7 +41,6 @@ __all__ = [
     "LaunchError",
     "MismatchError",
     "__version__",
-    "allreduce_many",
     "allgather",
     "allreduce",
     "allreduce_many",
