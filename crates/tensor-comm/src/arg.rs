@@ -140,6 +140,17 @@ impl Blocks {
         self.counts.iter().map(|&c| c as usize).sum()
     }
 
+    /// Whether the blocks together fit `int` counts of `units` units an element, but not where they lie.
+    pub(crate) fn far(&self, units: usize) -> bool {
+        let beyond = |elements: usize| elements.saturating_mul(units) > i32::MAX as usize;
+        let displs = self
+            .counts
+            .iter()
+            .zip(&self.displs)
+            .filter(|(count, _)| **count > 0);
+        !beyond(self.total()) && displs.map(|(_, displ)| *displ as usize).any(beyond)
+    }
+
     /// Whether two blocks share an element, which MPI forbids where blocks are received.
     pub(crate) fn overlap(&self) -> Option<(usize, usize)> {
         let mut order: Vec<usize> = (0..self.counts.len())

@@ -87,7 +87,8 @@ impl Moving {
         let ranges = Ranges::of(arg, name)?;
         let element = Element::Memory(ranges.view().dtype());
         let copy = aliases.is_some_and(|other| may_alias(ranges.view(), other));
-        Moving::new(comm, arg, name, per, Side::sending(ranges, element, copy)?)
+        let side = Side::sending(ranges, element, copy)?;
+        Moving::new(comm, arg, name, per, side, true)
     }
 
     /// Room to receive into; `keep` where the tensor already holds this rank's own block.
@@ -101,19 +102,26 @@ impl Moving {
         }
         let ranges = Ranges::of(arg, name)?;
         let element = Element::Memory(ranges.view().dtype());
-        Moving::new(
-            comm,
-            arg,
-            name,
-            per,
-            Side::receiving(ranges, element, keep)?,
-        )
+        let side = Side::receiving(ranges, element, keep)?;
+        Moving::new(comm, arg, name, per, side, keep)
     }
 
-    fn new(comm: Comm, arg: &Arg, name: &str, per: Per, side: Side) -> Result<Moving> {
+    /// `fill` where the side's present values matter.
+    fn new(
+        comm: Comm,
+        arg: &Arg,
+        name: &str,
+        per: Per,
+        mut side: Side,
+        fill: bool,
+    ) -> Result<Moving> {
         let mpi = comm.mpi();
         let wire = moving_type(mpi, side.view().dtype(), side.view().itemsize())?;
         if let (Arg::Blocks(blocks), Per::Block(_)) = (arg, per) {
+            // Small blocks that lie further apart than `int` displacements reach are brought together.
+            if !mpi.has_large_counts() && blocks.far(wire.units) {
+                side.compact(fill)?;
+            }
             let counted = counted_blocks(mpi, name, blocks.counts(), side.displs(), wire)?;
             let extent = Extent::Many(counted.counts, counted.displs);
             let port = Port {

@@ -50,6 +50,17 @@ impl Side {
         Ok(side)
     }
 
+    /// Puts all ranges one after the other in scratch memory, with their present values if `fill`.
+    pub fn compact(&mut self, fill: bool) -> Result<()> {
+        if self.scratch.is_none() {
+            self.allocate()?;
+            if fill {
+                self.fill()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Room to receive into; `keep` brings the present values along, for what MPI only updates.
     pub fn receiving(ranges: Ranges<'_>, element: Element, keep: bool) -> Result<Side> {
         ranges.view.check_writable()?;
