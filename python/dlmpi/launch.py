@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 __all__ = [
     "LAUNCHERS",
@@ -50,13 +51,22 @@ class Launcher:
     ordered: bool = True
 
 
-_PMI = {
+class _Variables(TypedDict):
+    """The variables that several rows share."""
+
+    size: tuple[str, ...]
+    rank: tuple[str, ...]
+    local_size: tuple[str, ...]
+    local_rank: tuple[str, ...]
+
+
+_PMI: _Variables = {
     "size": ("PMI_SIZE",),
     "rank": ("PMI_RANK",),
     "local_size": ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"),
     "local_rank": ("MPI_LOCALRANKID", "PMI_LOCAL_RANK"),
 }
-_SLURM = {
+_SLURM: _Variables = {
     # Not SLURM_NTASKS: an interactive allocation has that too, where one process is no fault.
     "size": ("SLURM_STEP_NUM_TASKS",),
     "rank": ("SLURM_PROCID",),
