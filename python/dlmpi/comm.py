@@ -188,6 +188,8 @@ class Request(mpi.Request):
 
     def _completing(self, name: str, *args: Any) -> Any:
         pending = getattr(self, "_pending", None)
+        if pending and name in {"Wait", "wait"}:
+            pending.wait()  # an interrupt ends this wait, as it could not end one inside MPI
         try:
             result = getattr(super(), name)(*args)
         except mpi.Exception as error:

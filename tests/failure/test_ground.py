@@ -152,16 +152,18 @@ def test_plain_collectives_meet_a_plain_peer(run_script):
     assert "refused True" in outcome.text
 
 
-def test_two_interrupts_end_a_wait(run_script):
+@pytest.mark.parametrize("wait", ["request._pending.wait()", "request.Wait()"])
+def test_an_interrupt_ends_a_wait(run_script, wait):
     outcome = run_script(
-        script("""
+        script(
+            """
         import signal, threading
         comm.Allreduce(MPI.IN_PLACE, np.ones(3))
         if rank == 0:
             request = comm.Iallreduce(MPI.IN_PLACE, np.ones(3))
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
-                request._pending.wait()
+                WAIT
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
             comm.Send(np.zeros(1), 1)
@@ -169,7 +171,8 @@ def test_two_interrupts_end_a_wait(run_script):
             comm.Recv(np.zeros(1), 0)
             request = comm.Iallreduce(MPI.IN_PLACE, np.ones(3))
         request.Wait()
-        """)
+        """.replace("WAIT", wait)
+        )
     )
     assert outcome.code == 0, outcome.text
     assert "interrupted" in outcome.text
