@@ -90,6 +90,8 @@ def pytest(log: IO[str], name: str, venv: Venv, target: str) -> Tally:
     report = LOGS / f"{name}.xml"
     report.unlink(missing_ok=True)
     command = [venv.python, "-m", "pytest", f"--junitxml={report}", "-p", "no:cacheprovider"]
+    # A Slurm of one node is `make platforms`: too slow a thing to start for every run.
+    command.append("--ignore=tests/startup/test_slurm.py")
     code = run([*command, target], log, 15 * MINUTE, mpi_environment())
     return tally.from_junit([report] if report.exists() else []).judged_by(code)
 
