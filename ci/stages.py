@@ -85,14 +85,12 @@ def has_libpython() -> bool:
     )
 
 
-def pytest(log: IO[str], name: str, venv: Venv, target: str) -> Tally:
+def pytest(log: IO[str], name: str, venv: Venv, target: str, *options: str) -> Tally:
     """A serial pytest run in one environment."""
     report = LOGS / f"{name}.xml"
     report.unlink(missing_ok=True)
     command = [venv.python, "-m", "pytest", f"--junitxml={report}", "-p", "no:cacheprovider"]
-    # A Slurm of one node is `make platforms`: too slow a thing to start for every run.
-    command.append("--ignore=tests/startup/test_slurm.py")
-    code = run([*command, target], log, 15 * MINUTE, mpi_environment())
+    code = run([*command, *options, target], log, 15 * MINUTE, mpi_environment())
     return tally.from_junit([report] if report.exists() else []).judged_by(code)
 
 
@@ -100,7 +98,8 @@ def starts_mpiexec(log: IO[str], name: str) -> Tally:
     """Serial tests that start mpiexec themselves: variables say where the two MPIs are."""
     for library, venv in MPI_VENVS.items():
         os.environ[f"DLMPI_TEST_{library.upper()}"] = str(venv.path)
-    return pytest(log, name, MAIN, f"tests/{name}")
+    # A Slurm of one node is `make platforms`: too slow a thing to start for every run.
+    return pytest(log, name, MAIN, f"tests/{name}", "--ignore=tests/startup/test_slurm.py")
 
 
 def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
