@@ -25,6 +25,7 @@ mod _native {
     #[pyfunction]
     fn bind<'py>(module: &Bound<'py, PyModule>) -> PyResult<Bound<'py, PyDict>> {
         let mpi4py = py_bridge::mpi4py::Mpi4py::bind(module)?;
+        py_bridge::interrupt::watch(module.py())?;
         py_bridge::method::descriptors(module.py(), mpi4py)
     }
 

@@ -11,6 +11,7 @@ use crate::counts;
 use crate::datatype::Use;
 use crate::errors;
 use crate::framework::Intent;
+use crate::interrupt;
 use crate::message::{self, Loans, Message};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
@@ -124,17 +125,16 @@ pub fn run<'py>(
         Ok(true) => {}
         Ok(false) => {
             // mpi4py makes the call, and the other ranks may not know that.
-            py.detach(|| tensor_comm::announce(&comm, row.kind))
-                .map_err(core)?;
+            interrupt::wait(py, || tensor_comm::announce(&comm, row.kind)).map_err(core)?;
             return Ok(Outcome::Raw);
         }
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
-            py.detach(|| tensor_comm::refuse(&comm, row.kind, words));
+            interrupt::wait(py, || tensor_comm::refuse(&comm, row.kind, words));
             return Err(why);
         }
     }
-    let done = py.detach(|| tensor_comm::run(&comm, &call));
+    let done = interrupt::wait(py, || tensor_comm::run(&comm, &call));
     // Also after an error: MPI may have written before it failed.
     let told = loans.wrote(py);
     done.map_err(core)?;

@@ -31,6 +31,7 @@ pub mod format;
 pub mod framework;
 pub mod generic;
 pub mod interface;
+pub mod interrupt;
 pub mod loan;
 pub mod many;
 pub mod message;

@@ -7,7 +7,7 @@ use crate::collective::operation;
 use crate::framework::Intent;
 use crate::loan::Loan;
 use crate::order::StreamOrder;
-use crate::{errors, mpi4py, registry};
+use crate::{errors, interrupt, mpi4py, registry};
 
 /// `dlmpi.allreduce_many` on a communicator: `tensors` is any iterable of tensors.
 ///
@@ -26,12 +26,12 @@ pub fn all_reduce_many(
         Ok(ready) => ready,
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
-            py.detach(|| tensor_comm::refuse_many(&comm, words));
+            interrupt::wait(py, || tensor_comm::refuse_many(&comm, words));
             return Err(why);
         }
     };
     let views: Vec<View> = loans.iter().map(|loan| loan.view().clone()).collect();
-    let done = py.detach(|| tensor_comm::all_reduce_many(&comm, &views, op));
+    let done = interrupt::wait(py, || tensor_comm::all_reduce_many(&comm, &views, op));
     // Also after an error: some may have been written before it.
     let told = loans
         .iter()

@@ -7,6 +7,7 @@ use tensor_comm::{Arg, Comm, Part, SendMode};
 use crate::datatype::Use;
 use crate::errors;
 use crate::framework::Intent;
+use crate::interrupt;
 use crate::message::{self, Loans, Message, nothing};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
@@ -108,7 +109,7 @@ pub fn send<'py>(
         return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
-    py.detach(|| tensor_comm::send(&comm, mode, &part, dest, tag))
+    interrupt::wait(py, || tensor_comm::send(&comm, mode, &part, dest, tag))
         .map_err(|error| errors::operation(py, error))?;
     Ok(Outcome::Done)
 }
@@ -131,7 +132,9 @@ pub fn recv<'py>(
         return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
-    let done = py.detach(|| tensor_comm::recv(&comm, &part, source, tag, status.get()));
+    let done = interrupt::wait(py, || {
+        tensor_comm::recv(&comm, &part, source, tag, status.get())
+    });
     let told = loans.wrote(py);
     done.map_err(|error| errors::operation(py, error))?;
     told?;
@@ -158,7 +161,7 @@ pub fn sendrecv<'py>(
         return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
-    let done = py.detach(|| {
+    let done = interrupt::wait(py, || {
         tensor_comm::sendrecv(
             &comm,
             &send,
