@@ -14,6 +14,7 @@ from dlmpi._native import AVG, VERSION, MismatchError, borrow
 
 if TYPE_CHECKING:
     from dlmpi import MPI as MPI
+    from dlmpi._watch import timeout as timeout
     from dlmpi.comm import wrap as wrap
     from dlmpi.functional import allgather as allgather
     from dlmpi.functional import allreduce as allreduce
@@ -60,6 +61,7 @@ __all__ = [
     "send",
     "sendrecv",
     "stop_requested",
+    "timeout",
     "wrap",
 ]
 
@@ -92,6 +94,7 @@ _LAZY = {
     "placement": "dlmpi.placement",
     "stop": "dlmpi.stop",
     "stop_requested": "dlmpi.stop",
+    "timeout": "dlmpi._watch",
     "wrap": "dlmpi.comm",
     **dict.fromkeys(_FUNCTIONS, "dlmpi.functional"),
 }

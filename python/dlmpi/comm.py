@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
-from dlmpi import _native, _start
+from dlmpi import _native, _start, _watch
 
 _start.before()
 try:
@@ -306,3 +306,4 @@ def predefined(name: str) -> Intracomm:
 
 
 _start.guard(_OURS)
+_watch.begin(mpi)

@@ -87,6 +87,20 @@ mod _native {
         py.detach(tensor_comm::engine::stop);
     }
 
+    /// Lets this process answer other ranks, and watches its collectives where `DLMPI_TIMEOUT` says so.
+    #[pyfunction]
+    #[pyo3(signature = (signal, descriptor, /))]
+    fn watch_start(py: Python<'_>, signal: i32, descriptor: i32) -> PyResult<()> {
+        py_bridge::watch::start(py, signal, descriptor)
+    }
+
+    /// Sets how long collectives of this thread may take, and returns what was set before.
+    #[pyfunction]
+    #[pyo3(signature = (seconds, /))]
+    fn watch_limit(py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<f64>> {
+        py_bridge::watch::limit(py, seconds)
+    }
+
     /// What is known about the MPI library that is bound, or `None` before [`bind`].
     #[pyfunction]
     fn library(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {

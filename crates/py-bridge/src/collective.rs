@@ -125,8 +125,8 @@ pub fn run<'py>(
         Ok(true) => {}
         Ok(false) => {
             // mpi4py makes the call, and the other ranks may not know that.
-            interrupt::wait(py, || tensor_comm::announce(&comm, row.kind)).map_err(core)?;
-            return Ok(Outcome::Raw);
+            let announced = interrupt::wait(py, || tensor_comm::announce(&comm, row.kind));
+            return Ok(Outcome::Raw(Some(announced.map_err(core)?)));
         }
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
@@ -163,7 +163,7 @@ pub fn start<'py>(
         Ok(false) => {
             py.detach(|| tensor_comm::announce_start(&comm, row.kind))
                 .map_err(|error| errors::operation(py, error))?;
-            Ok(Outcome::Raw)
+            Ok(Outcome::Raw(None))
         }
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());

@@ -46,6 +46,7 @@ pub mod registry;
 pub mod request;
 pub mod table;
 pub mod typestr;
+pub mod watch;
 
 pub use errors::{ExportError, ExportResult};
 pub use framework::{Exporter, Framework, Intent};

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
-use tensor_comm::Comm;
+use tensor_comm::{Announced, Comm};
 
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{Default, Param, Slots, Takes, sort};
@@ -23,8 +23,8 @@ pub enum Outcome {
     Done,
     /// It is done, or under way, and gives this.
     Value(Py<PyAny>),
-    /// The caller means raw memory: mpi4py's own method does it.
-    Raw,
+    /// The caller means raw memory: mpi4py's own method does it, under watch where it is a collective.
+    Raw(Option<Announced>),
 }
 
 type Entry = unsafe extern "C" fn(
@@ -69,7 +69,7 @@ unsafe extern "C" fn entry<const ROW: usize>(
             match dispatch(py, row, &slf, &slots)? {
                 Outcome::Done => Ok(py.None()),
                 Outcome::Value(value) => Ok(value),
-                Outcome::Raw => {
+                Outcome::Raw(_watched) => {
                     let real = REAL
                         .get()
                         .and_then(|real| real.get(ROW))
@@ -99,7 +99,7 @@ fn dispatch<'py>(
     let raw = mpi4py.comm(slf)?;
     if raw == mpi4py.mpi().comm_null() {
         // mpi4py raises what MPI says about it.
-        return Ok(Outcome::Raw);
+        return Ok(Outcome::Raw(None));
     }
     let comm = Comm::new(mpi4py.mpi(), raw).map_err(|error| errors::operation(py, error))?;
     match &row.body {

@@ -1,12 +1,14 @@
 //! The door of the collectives.
 
 use crate::agreed::Place;
+use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::ground::gate::Gate;
 use crate::ground::state::State;
 use crate::plan::Plan;
+use crate::watch::Entered;
 use crate::{movement, reduction};
 
 /// Runs a collective and returns when this rank's part of it is done. Needs no interpreter.
@@ -17,6 +19,7 @@ use crate::{movement, reduction};
 /// are then still waiting for this one. What MPI reports comes as [`Error::Mpi`].
 pub fn run(comm: &Comm, call: &Call) -> Result<()> {
     let gate = Gate::open(*comm, call.kind)?;
+    let _watched = gate.watch(|| Brief::of(call));
     let comm = &gate.comm();
     // Asking the ranks for their counts is a collective itself, so the check comes before it.
     let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
@@ -58,9 +61,17 @@ pub fn set_plain(comm: &Comm, plain: bool) -> Result<()> {
 ///
 /// # Errors
 /// As for [`run`].
-pub fn announce(comm: &Comm, kind: CallKind) -> Result<()> {
-    Gate::open(*comm, kind)?.pass(None)
+pub fn announce(comm: &Comm, kind: CallKind) -> Result<Announced> {
+    let gate = Gate::open(*comm, kind)?;
+    let watched = gate.watch(|| Brief::named(kind.name()));
+    gate.pass(None)?;
+    Ok(Announced(watched))
 }
+
+/// Kept until a collective that was announced has returned, so that its time is watched.
+#[derive(Debug)]
+pub struct Announced(#[expect(dead_code, reason = "what counts is when it goes")] Option<Entered>);
+
 
 /// Numbers a collective that this rank refuses before it could become a [`Call`], and tells the other
 /// ranks where the call is checked. Gives the error to raise.

@@ -18,6 +18,7 @@ use mpi_runtime::{Mpi, ThreadLevel};
 
 use crate::error::{Error, Result};
 use crate::ground::process;
+use crate::watch::{self, Watcher};
 
 pub use handle::{Handle, Keep};
 pub(crate) use operation::Operation;
@@ -76,6 +77,24 @@ pub(crate) fn allowed(mpi: &Mpi) -> Result<()> {
 /// Gives an operation to the engine.
 pub(crate) fn submit(operation: Operation) -> Result<()> {
     let engine = engine();
+    let mut inbox = start(engine)?;
+    inbox.operations.push_back(operation);
+    engine.changed.notify_all();
+    Ok(())
+}
+
+/// Starts the thread for the watch, which works also where there is no operation.
+pub(crate) fn run_always() -> Result<()> {
+    start(engine()).map(|_| engine().changed.notify_all())
+}
+
+/// Has the thread look at once.
+pub(crate) fn wake() {
+    engine().changed.notify_all();
+}
+
+/// Starts the thread unless it runs.
+fn start(engine: &'static Engine) -> Result<MutexGuard<'static, Inbox>> {
     let mut inbox = engine.lock();
     if inbox.stop {
         return Err(Error::State(
@@ -86,15 +105,13 @@ pub(crate) fn submit(operation: Operation) -> Result<()> {
         process::at_finalize(stop);
         let spawned = std::thread::Builder::new()
             .name("dlmpi-engine".into())
-            .spawn(|| work(engine));
+            .spawn(move || work(engine));
         spawned.map_err(|error| {
             Error::State(format!("the engine's thread could not start: {error}"))
         })?;
         inbox.running = true;
     }
-    inbox.operations.push_back(operation);
-    engine.changed.notify_all();
-    Ok(())
+    Ok(inbox)
 }
 
 /// Ends the engine's thread. Operations that are still under way are abandoned where they are, their
@@ -110,11 +127,17 @@ pub fn stop() {
 
 fn work(engine: &'static Engine) {
     let mut active: Vec<Operation> = Vec::new();
+    let mut watcher = Watcher::default();
     let (mut idle, mut sleep) = (0u32, SLEEP.0);
     loop {
         {
             let mut inbox = engine.lock();
             while active.is_empty() && inbox.operations.is_empty() && !inbox.stop {
+                if watch::is_on() {
+                    let waited = engine.changed.wait_timeout(inbox, watch::PERIOD);
+                    inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    break;
+                }
                 inbox = engine
                     .changed
                     .wait(inbox)
@@ -132,6 +155,9 @@ fn work(engine: &'static Engine) {
                 active.extend(inbox.operations.drain(..));
                 (idle, sleep) = (0, SLEEP.0);
             }
+        }
+        if watch::is_on() {
+            watcher.step();
         }
         let mut moved = false;
         active.retain_mut(|operation| {

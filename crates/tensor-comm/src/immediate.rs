@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
@@ -28,17 +29,25 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     let gate = Gate::open(*comm, call.kind)?;
     let comm = &gate.comm();
     let ready = plan(*comm, call, None).and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
+    let brief = Brief::of(call);
+    let watched = (gate.about(brief), gate.watch(|| brief));
     let mut operation = match (ready, gate.state()) {
         (Ok(plan), None) => {
             // SAFETY:
             // - the plan is boxed and lives in the operation until the request has completed, and so does
             //   the keeper of the tensors' memory.
             let flight = unsafe { plan.start_on(comm.raw()) }?;
-            Operation::flying(*comm, plan, flight, keep)
+            Operation::flying(*comm, plan, flight, keep, watched)
         }
         (Ok(plan), Some(state)) => {
             state.begin()?;
-            Operation::ordered(plan, Arc::clone(state), gate.exchange(Some(call)), keep)
+            Operation::ordered(
+                plan,
+                Arc::clone(state),
+                gate.exchange(Some(call)),
+                keep,
+                watched,
+            )
         }
         (Err(why), _) => {
             compare(gate.refusal(&why), &gate)?;
@@ -77,7 +86,8 @@ fn compare(exchange: Option<Exchange>, gate: &Gate) -> Result<()> {
     };
     engine::allowed(state.comm().mpi())?;
     state.begin()?;
-    let mut operation = Operation::compared(Arc::clone(state), exchange);
+    let about = gate.about(Brief::named(gate.kind().name()));
+    let mut operation = Operation::compared(Arc::clone(state), exchange, about);
     if operation.step().done {
         Ok(())
     } else {

@@ -8,6 +8,7 @@ use dlpack_core::{DType, View};
 
 use crate::agreed::Place;
 use crate::arg::{Arg, Part};
+use crate::brief::Brief;
 use crate::call::{Call, CallKind, Op};
 use crate::collective::plan;
 use crate::comm::Comm;
@@ -39,6 +40,7 @@ struct Bucket {
 /// MPI call per collective was asked for.
 pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Allreduce)?;
+    let _watched = gate.watch(|| Brief::of_many(tensors, op));
     let comm = &gate.comm();
     let ready = check(*comm, tensors).and_then(|()| {
         let buckets = buckets(tensors);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::watch::{self, About, Arrivals};
 
 /// What must live until the operation is done: whoever keeps the tensors' memory. `done` is called when
 /// results are in place, before waiters wake.
@@ -27,7 +28,13 @@ struct Slot {
 /// The result of a non-blocking operation, now or later. Copies refer to the same operation; dropping
 /// them neither cancels nor forgets it.
 #[derive(Clone)]
-pub struct Handle(Arc<(Mutex<Slot>, Condvar)>);
+pub struct Handle(Arc<Inner>);
+
+struct Inner {
+    slot: Mutex<Slot>,
+    ended: Condvar,
+    about: About,
+}
 
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,12 +45,16 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    pub(crate) fn new() -> Handle {
-        Handle(Arc::default())
+    pub(crate) fn new(about: About) -> Handle {
+        Handle(Arc::new(Inner {
+            slot: Mutex::default(),
+            ended: Condvar::new(),
+            about,
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn complete(&self, result: Result<()>) {
@@ -53,7 +64,7 @@ impl Handle {
         }
         let callbacks = std::mem::take(&mut slot.callbacks);
         slot.result = Some(result.clone());
-        self.0.1.notify_all();
+        self.0.ended.notify_all();
         drop(slot);
         callbacks.into_iter().for_each(|callback| callback(&result));
     }
@@ -94,11 +105,27 @@ impl Handle {
             }
             slot = self
                 .0
-                .1
+                .ended
                 .wait_timeout(slot, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+    }
+
+    /// What was called, in words: `Allreduce of 4 float32, op SUM`.
+    pub fn describe(&self) -> String {
+        self.0.about.brief.to_string()
+    }
+
+    /// How long ago it was started.
+    pub fn age(&self) -> Duration {
+        self.0.about.since.elapsed()
+    }
+
+    /// Asks the other ranks whether they have made this call and, if not, what they are doing; waits for
+    /// their answers at most `limit`. Ranks answer where [`crate::watch::start`] was called on all of them.
+    pub fn arrivals(&self, limit: Duration) -> Arrivals {
+        watch::arrivals_of(&self.0.about, limit)
     }
 
     /// Calls `callback` with the result when the operation ends: at once if it has, else on the engine's
@@ -126,7 +153,12 @@ mod tests {
 
     #[test]
     fn waiters_wake_and_callbacks_run_once() {
-        let handle = Handle::new();
+        let handle = Handle::new(About {
+            state: std::sync::Weak::new(),
+            sequence: 0,
+            brief: crate::brief::Brief::named("Barrier"),
+            since: Instant::now(),
+        });
         let hits = Arc::new(Mutex::new(0));
         let count = |handle: &Handle| {
             let hits = Arc::clone(&hits);

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::ground::exchange::Exchange;
 use crate::ground::state::State;
 use crate::plan::Plan;
+use crate::watch::{About, Entered};
 
 enum Stage {
     Checking(Box<Exchange>),
@@ -48,6 +49,8 @@ pub(crate) struct Operation {
     order: Option<(Arc<State>, u64)>,
     keep: Box<dyn Keep>,
     handle: Handle,
+    /// Under watch until it ends.
+    watched: Option<Entered>,
 }
 
 impl Operation {
@@ -57,8 +60,9 @@ impl Operation {
         plan: Box<Plan>,
         (request, arrays): (Request, Option<CountArrays>),
         keep: Box<dyn Keep>,
+        (about, watched): (About, Option<Entered>),
     ) -> Operation {
-        let (stage, handle) = (Stage::Flying(request, arrays), Handle::new());
+        let (stage, handle) = (Stage::Flying(request, arrays), Handle::new(about));
         Operation {
             comm,
             stage,
@@ -66,6 +70,7 @@ impl Operation {
             order: None,
             keep,
             handle,
+            watched,
         }
     }
 
@@ -75,6 +80,7 @@ impl Operation {
         state: Arc<State>,
         exchange: Option<Exchange>,
         keep: Box<dyn Keep>,
+        (about, watched): (About, Option<Entered>),
     ) -> Operation {
         let stage = exchange.map_or(Stage::Turn, |exchange| Stage::Checking(Box::new(exchange)));
         let (comm, ticket) = (state.comm(), state.ticket());
@@ -84,12 +90,13 @@ impl Operation {
             plan: Some(plan),
             order: Some((state, ticket)),
             keep,
-            handle: Handle::new(),
+            handle: Handle::new(about),
+            watched,
         }
     }
 
     /// A comparison alone.
-    pub fn compared(state: Arc<State>, exchange: Exchange) -> Operation {
+    pub fn compared(state: Arc<State>, exchange: Exchange, about: About) -> Operation {
         let (comm, ticket) = (state.comm(), state.ticket());
         Operation {
             comm,
@@ -97,7 +104,8 @@ impl Operation {
             plan: None,
             order: Some((state, ticket)),
             keep: Box::new(()),
-            handle: Handle::new(),
+            handle: Handle::new(about),
+            watched: None,
         }
     }
 
@@ -206,6 +214,7 @@ impl Operation {
         }
         let flew = matches!(self.stage, Stage::Flying(..));
         self.stage = Stage::Ended;
+        self.watched = None;
         // Python code may run here; its panics must not take the engine down.
         let _ = catch_unwind(AssertUnwindSafe(|| self.keep.done(flew)));
         self.handle.complete(result);

@@ -13,8 +13,10 @@ use super::state::State;
 use crate::error::{Error, Result};
 use crate::wiretype::byte;
 
-/// Maxima of all fields and of their complements, and whether some rank refuses.
-const LANES: usize = 2 * FIELDS + 1;
+/// Maxima of all fields and of their complements, whether some rank refuses, and a number for the communicator.
+const LANES: usize = 2 * FIELDS + 2;
+const REFUSED: usize = 2 * FIELDS;
+const ID: usize = 2 * FIELDS + 1;
 
 /// One comparison.
 pub(crate) struct Exchange {
@@ -46,7 +48,12 @@ impl Exchange {
                 lanes[2 * i + 1] = !*x;
             }
         }
-        lanes[LANES - 1] = u64::from(refused);
+        lanes[REFUSED] = u64::from(refused);
+        // Only one call may bring it, or ranks could end up with different ones. Without it the communicator
+        // is harder to tell from others, when somebody asks.
+        if sequence == 1 {
+            lanes[ID] = state.proposed_id().unwrap_or(0);
+        }
         let null = state.comm().mpi().request_null();
         Exchange {
             sequence,
@@ -78,6 +85,9 @@ impl Exchange {
                     continue;
                 }
                 if self.agreed() {
+                    if self.sequence == 1 {
+                        self.state.agree_id(self.maxima[ID]);
+                    }
                     return Ok(Some(()));
                 }
                 self.ring = vec![0; WORDS * self.state.size()];
@@ -95,7 +105,7 @@ impl Exchange {
     fn agreed(&self) -> bool {
         let fields = self.maxima[..2 * FIELDS].as_chunks::<2>().0;
         // A field that nobody knows is zero twice.
-        fields.iter().all(|&[x, y]| x == !y || (x, y) == (0, 0)) && self.maxima[LANES - 1] == 0
+        fields.iter().all(|&[x, y]| x == !y || (x, y) == (0, 0)) && self.maxima[REFUSED] == 0
     }
 
     fn launch_maxima(&mut self, private: mpi_runtime::Comm, distance: usize) -> Result<()> {

@@ -3,6 +3,7 @@
 use dlpack_core::{DType, TypeCode, View};
 
 use crate::arg::Arg;
+use crate::brief::{Brief, has_root};
 use crate::call::{Call, CallKind, Op};
 use crate::comm::{Comm, Role};
 use crate::error::Error;
@@ -43,7 +44,7 @@ impl Fingerprint {
         ];
         Fingerprint {
             fields,
-            words: words(call, dtype, amount),
+            words: words(call, amount),
         }
     }
 
@@ -62,14 +63,9 @@ impl Fingerprint {
             Some(digest(&list, 1)),
             Some(op_word(op)),
         ]);
-        let elements: usize = tensors.iter().map(View::numel).sum();
         Fingerprint {
             fields,
-            words: format!(
-                "allreduce_many of {} tensors with {elements} elements{}",
-                tensors.len(),
-                op_words(op)
-            ),
+            words: Brief::of_many(tensors, op).to_string(),
         }
     }
 
@@ -90,11 +86,6 @@ impl Fingerprint {
             ..Fingerprint::of_raw(kind, sequence, settings)
         }
     }
-}
-
-fn has_root(kind: CallKind) -> bool {
-    use CallKind::*;
-    matches!(kind, Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce)
 }
 
 /// What MPI makes equal on all ranks, in bytes of one block; of recvcounts that all ranks give, a digest.
@@ -154,33 +145,10 @@ fn op_word(op: Op) -> u64 {
     }
 }
 
-fn op_words(op: Op) -> String {
-    match op {
-        Op::Builtin(op) => format!(", op {}", format!("{op:?}").to_uppercase()),
-        Op::Avg => ", op AVG".to_owned(),
-        Op::Native(_) => ", op of the caller's".to_owned(),
-    }
-}
-
-fn words(call: &Call, dtype: Option<DType>, amount: Option<u64>) -> String {
-    let mut words = call.kind.name().to_owned();
-    let arg = if matches!(call.send, Arg::Absent | Arg::InPlace) {
-        &call.recv
-    } else {
-        &call.send
-    };
-    if let Some(dtype) = dtype {
-        words += &format!(" of {} {dtype}", elements(arg));
-    }
-    words += &call.op.map(op_words).unwrap_or_default();
-    if has_root(call.kind) {
-        words += &format!(", root {}", call.root);
-    }
-    if let (
-        Some(amount),
-        CallKind::Gather | CallKind::Scatter | CallKind::Allgather | CallKind::Alltoall,
-    ) = (amount, call.kind)
-    {
+fn words(call: &Call, amount: Option<u64>) -> String {
+    use CallKind::{Allgather, Alltoall, Gather, Scatter};
+    let mut words = Brief::of(call).to_string();
+    if let (Some(amount), Gather | Scatter | Allgather | Alltoall) = (amount, call.kind) {
         words += &format!(", {amount} bytes a block");
     }
     words

@@ -1,16 +1,19 @@
 //! The gate before a collective: numbers the call and, when its number is due, compares fingerprints.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use super::exchange::Exchange;
 use super::fingerprint::Fingerprint;
 use super::settings::Settings;
 use super::state::State;
 use crate::agreed::Place;
+use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::direct::Lane;
 use crate::error::{Error, Result};
+use crate::watch::{self, About, Entered};
 
 /// The gate of one call.
 pub(crate) struct Gate {
@@ -64,9 +67,35 @@ impl Gate {
         self.comm
     }
 
+    /// Which collective.
+    pub fn kind(&self) -> CallKind {
+        self.kind
+    }
+
     /// The communicator's state, where the call is numbered.
     pub fn state(&self) -> Option<&Arc<State>> {
         self.numbered.as_ref().map(|numbered| &numbered.state)
+    }
+
+    /// Puts the call under watch until what is returned goes.
+    #[inline]
+    pub fn watch(&self, brief: impl FnOnce() -> Brief) -> Option<Entered> {
+        let numbered = self.numbered.as_ref().map(|n| (&n.state, n.sequence));
+        watch::enter(self.comm, numbered, brief)
+    }
+
+    /// The call as others know it.
+    pub fn about(&self, brief: Brief) -> About {
+        let (state, sequence) = match &self.numbered {
+            Some(numbered) => (Arc::downgrade(&numbered.state), numbered.sequence),
+            None => (Weak::new(), 0),
+        };
+        About {
+            state,
+            sequence,
+            brief,
+            since: Instant::now(),
+        }
     }
 
     /// Where the ranks run, as far as they have agreed on it.

@@ -3,6 +3,7 @@
 //! They must be equal on all ranks; the first exchange on a communicator compares them.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::error::{Error, Result, value_error};
 
@@ -54,6 +55,61 @@ pub struct Settings {
     pub memory_order: bool,
     /// `DLMPI_ALLREDUCE`: `auto`, `mpi` or `own`.
     pub allreduce: Choice,
+    /// `DLMPI_TIMEOUT`: how long a collective may take, and whether ranks ask each other.
+    pub timeout: Timeout,
+}
+
+/// When a collective has taken too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Timeout {
+    /// Never, and ranks answer no questions.
+    #[default]
+    Off,
+    /// Never by itself (`inf`), but ranks answer questions of those that wait.
+    Answer,
+    /// After so many milliseconds.
+    After(u32),
+}
+
+impl Timeout {
+    fn parse(text: &str) -> Option<Timeout> {
+        match text.trim() {
+            "" | "0" | "off" => return Some(Timeout::Off),
+            "inf" => return Some(Timeout::Answer),
+            _ => {}
+        }
+        let millis = text.trim().parse::<f64>().ok()? * 1e3;
+        // A timeout below the time of one question could never name anybody.
+        (100.0..=f64::from(u32::MAX - 2))
+            .contains(&millis)
+            .then_some(Timeout::After(millis as u32))
+    }
+
+    /// The limit of an operation, if there is one.
+    pub fn limit(self) -> Option<Duration> {
+        match self {
+            Timeout::After(millis) => Some(Duration::from_millis(millis.into())),
+            Timeout::Off | Timeout::Answer => None,
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Timeout::Off => 0,
+            Timeout::Answer => u64::from(u32::MAX),
+            Timeout::After(millis) => millis.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Timeout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Timeout::Off => f.write_str("off"),
+            Timeout::Answer => f.write_str("inf"),
+            Timeout::After(millis) => write!(f, "{}", f64::from(*millis) / 1e3),
+        }
+    }
 }
 
 impl Settings {
@@ -94,6 +150,14 @@ impl Settings {
             allreduce,
             plain: choose("DLMPI_COLLECTIVES", &["own", "mpi"])? == 1,
             memory_order: choose("DLMPI_ORDER", &["logical", "memory"])? == 1,
+            timeout: match variable("DLMPI_TIMEOUT") {
+                None => Timeout::Off,
+                Some(text) => Timeout::parse(&text).ok_or_else(|| {
+                    value_error!(
+                        "DLMPI_TIMEOUT={text}: expected seconds (0.1 or more), off, or inf"
+                    )
+                })?,
+            },
         })
     }
 
@@ -103,6 +167,7 @@ impl Settings {
             | (u64::from(self.plain) << 8)
             | (u64::from(self.memory_order) << 9)
             | ((self.allreduce as u64) << 10)
+            | (self.timeout.word() << 16)
     }
 
     /// The settings as a person wrote them.
@@ -124,7 +189,8 @@ impl Settings {
             Choice::Own => "own",
         };
         format!(
-            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce}"
+            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce} DLMPI_TIMEOUT={}",
+            self.timeout
         )
     }
 }
@@ -160,6 +226,22 @@ mod tests {
             error.contains("DLMPI_ORDER=fortran") && error.contains("memory"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_timeout_is_seconds_and_nothing_else() {
+        let timeout = |text| from(&[("DLMPI_TIMEOUT", text)]).map(|s| s.timeout).ok();
+        assert_eq!(timeout("2.5"), Some(Timeout::After(2500)));
+        assert_eq!(timeout("inf"), Some(Timeout::Answer));
+        assert_eq!(timeout("0"), Some(Timeout::Off));
+        for wrong in ["-1", "0.01", "nan", "1e300", "soon"] {
+            assert_eq!(timeout(wrong), None, "{wrong}");
+        }
+        let words: Vec<u64> = ["0", "2.5", "2.501", "inf"]
+            .iter()
+            .filter_map(|text| from(&[("DLMPI_TIMEOUT", text)]).ok().map(Settings::word))
+            .collect();
+        assert!((1..words.len()).all(|i| !words[..i].contains(&words[i])) && words.len() == 4);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use mpi_runtime::{Keyval, Mpi};
 
@@ -33,6 +33,10 @@ pub(crate) struct State {
     holder: AtomicUsize,
     /// Where the ranks run, once they have agreed on it.
     place: OnceLock<Place>,
+    /// A number that all ranks know this communicator by, once they have agreed on it, else 0.
+    id: AtomicU64,
+    /// The members' ranks in `COMM_WORLD`, once somebody asked.
+    members: OnceLock<Vec<i32>>,
     /// The user's communicator was freed.
     left: AtomicBool,
     /// Peers need not be dlmpi.
@@ -40,6 +44,7 @@ pub(crate) struct State {
 }
 
 static CREATING: Mutex<()> = Mutex::new(());
+static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
 
 impl State {
     /// The state of an intracommunicator; made at the first call.
@@ -62,6 +67,8 @@ impl State {
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
             place: OnceLock::new(),
+            id: AtomicU64::new(0),
+            members: OnceLock::new(),
             holder: AtomicUsize::new(0),
             left: AtomicBool::new(false),
             plain: AtomicBool::new(false),
@@ -76,7 +83,16 @@ impl State {
             drop(unsafe { Arc::from_raw(value.cast::<State>().cast_const()) });
             return Err(error.into());
         }
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|state| state.strong_count() > 0);
+        all.push(Arc::downgrade(&state));
         Ok(state)
+    }
+
+    /// All states of this process.
+    pub fn all() -> Vec<Arc<State>> {
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn found(comm: Comm, keyval: Keyval) -> Result<Option<Arc<State>>> {
@@ -121,6 +137,57 @@ impl State {
     /// The number of the call that is being made, from 1 on.
     pub fn next(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The number of the last call.
+    pub fn reached(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
+    /// The number that all ranks know this communicator by, or 0.
+    pub fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// What this rank proposes for that number: one that no process proposes twice, nor two of them.
+    pub fn proposed_id(&self) -> Result<u64> {
+        static COUNTER: AtomicU64 = AtomicU64::new(1);
+        let mpi = self.comm.mpi();
+        let world = mpi.comm_rank(mpi.comm_world())? as u64;
+        Ok(world << 40 | COUNTER.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// All ranks know it by this number from now on.
+    pub fn agree_id(&self, id: u64) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// The members' ranks in `COMM_WORLD`; `UNDEFINED` where a member is of another job.
+    pub fn members(&self) -> Result<&[i32]> {
+        if let Some(members) = self.members.get() {
+            return Ok(members);
+        }
+        let comm = match self.left.load(Ordering::Acquire) {
+            false => Some(self.comm.raw()),
+            true => self.private_now(),
+        };
+        let gone = || Error::State("the communicator was freed".into());
+        let members = ranks_in_world(self.comm.mpi(), comm.ok_or_else(gone)?)?;
+        Ok(self.members.get_or_init(|| members))
+    }
+
+    /// The private duplicate if it is there, without waiting for another rank or another thread.
+    pub fn private_now(&self) -> Option<mpi_runtime::Comm> {
+        let mut private = self.private.try_lock().ok()?;
+        self.holder.store(this_thread(), Ordering::Relaxed);
+        let found = private.poll(self.comm.mpi(), false);
+        self.holder.store(0, Ordering::Relaxed);
+        found.ok().flatten()
+    }
+
+    /// Tags of the private duplicate that no call uses: for questions and for their answers.
+    pub fn spare_tags(&self) -> [i32; 2] {
+        [self.tag_ub, self.tag_ub - 1]
     }
 
     /// Where the ranks run, as far as they have agreed on it.
@@ -228,6 +295,17 @@ impl Drop for State {
             self.with_private(|private, mpi| private.free(mpi));
         }
     }
+}
+
+/// The world's ranks of the members of a communicator.
+fn ranks_in_world(mpi: &Mpi, comm: mpi_runtime::Comm) -> Result<Vec<i32>> {
+    let (mut group, mut world) = (mpi.comm_group(comm)?, mpi.comm_group(mpi.comm_world())?);
+    let ranks: Vec<i32> = (0..mpi.group_size(group)?).collect();
+    let members = mpi.group_translate_ranks(group, &ranks, world);
+    // SAFETY:
+    // - both groups were made here and are used no more. A failure leaves nothing to do.
+    let _ = unsafe { (mpi.group_free(&mut group), mpi.group_free(&mut world)) };
+    Ok(members?)
 }
 
 fn keyval(comm: Comm) -> Result<Keyval> {
