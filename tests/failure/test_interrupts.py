@@ -85,7 +85,9 @@ def peer(wait: str) -> str:
     """What rank 1 calls against it."""
     if "Recv(" in wait:
         return "comm.Send(mine, 0)"
-    return wait.replace("np.ones(3), 1, recvbuf=mine, source=1", "mine, 0, recvbuf=mine.copy(), source=0")
+    return wait.replace(
+        "np.ones(3), 1, recvbuf=mine, source=1", "mine, 0, recvbuf=mine.copy(), source=0"
+    )
 
 
 def test_a_wait_of_another_thread_is_not_ended(run_script):

@@ -1,78 +1,28 @@
-"""Starts processes the way people start them, rightly and wrongly, and lets none of them stay.
-
-The environments with the two MPI libraries are named by DLMPI_TEST_MPICH and DLMPI_TEST_OPENMPI
-(`make test` sets them); a library without one is skipped.
-"""
+"""Starts processes in an environment without a trace of the launcher around the tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import textwrap
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-LIBRARIES = ("mpich", "openmpi")
-# What should take seconds and is still there after this long has hung.
-HUNG = 100.0
+from support.runs import LAUNCH, LIBRARIES, Outcome, environment_of, run
+
 # What a launcher, Slurm or torchrun leaves in an environment: none of it may leak into a test.
 LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYD", "MPI_LOCAL", "SLURM", "PALS", "JSM", "FLUX")
 LAUNCHERS += ("MV2_", "I_MPI", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    code: int
-    text: str
-    seconds: float
-
-    def lines(self, start: str) -> list[str]:
-        return sorted(line for line in self.text.splitlines() if line.startswith(start))
-
-
-def run(command: list[str], environment: dict[str, str], folder: Path) -> Outcome:
-    """Run to the end, into a file: a pipe would be held open by any process left behind."""
-    start = time.monotonic()
-    output = folder / "output.txt"
-    with output.open("w") as sink:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(HUNG)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)
-            time.sleep(2)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            pytest.fail(f"hung for {HUNG:g} s:\n{output.read_text(errors='replace')}")
-    return Outcome(code, output.read_text(errors="replace"), time.monotonic() - start)
 
 
 def clean_environment() -> dict[str, str]:
     # Unbuffered, a line of `print` would leave in pieces, and those of two ranks would mix.
     leaving = (*LAUNCHERS, "DLMPI_", "PYTHONUNBUFFERED")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(leaving)}
-    return kept | {
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMP_NUM_THREADS": "1",
-        "NO_COLOR": "1",
-    }
+    return kept | LAUNCH
 
 
 @dataclass(frozen=True)
@@ -125,13 +75,6 @@ class Place:
         command = [self.python, "-m", "dlmpi", *arguments]
         launcher = [self.mpiexec, "-n", str(number)] if number else []
         return self.run(*launcher, *command, **variables)
-
-
-def environment_of(library: str) -> Path:
-    variable = f"DLMPI_TEST_{library.upper()}"
-    if not os.environ.get(variable):
-        pytest.skip(f"{variable} does not name an environment with {library}")
-    return Path(os.environ[variable])
 
 
 @pytest.fixture(params=LIBRARIES)

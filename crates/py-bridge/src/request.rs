@@ -55,6 +55,14 @@ impl Pending {
         result.err().map(|error| errors::operation(py, error))
     }
 
+    /// Asks the other ranks who has not made this call and what they are doing; in words, within
+    /// `timeout` seconds.
+    #[pyo3(signature = (timeout=3.0))]
+    fn arrivals(&self, py: Python<'_>, timeout: f64) -> String {
+        let limit = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        py.detach(|| self.handle.arrivals(limit)).to_string()
+    }
+
     /// Waits until the operation has ended, at most `timeout` seconds; says whether it has. Two
     /// interrupts end the wait: Python's own handler runs in between.
     #[pyo3(signature = (timeout=None))]

@@ -60,12 +60,6 @@ impl Brief {
             ..Brief::named("allreduce_many")
         }
     }
-
-    /// Bytes of the elements, where this rank knows their dtype.
-    pub fn bytes(&self) -> u64 {
-        let item = self.dtype.and_then(DType::itemsize).unwrap_or(0);
-        self.elements as u64 * item as u64
-    }
 }
 
 pub(crate) fn has_root(kind: CallKind) -> bool {

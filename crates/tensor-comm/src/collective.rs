@@ -72,12 +72,14 @@ pub fn announce(comm: &Comm, kind: CallKind) -> Result<Announced> {
 #[derive(Debug)]
 pub struct Announced(#[expect(dead_code, reason = "what counts is when it goes")] Option<Entered>);
 
-
 /// Numbers a collective that this rank refuses before it could become a [`Call`], and tells the other
 /// ranks where the call is checked. Gives the error to raise.
 pub fn refuse(comm: &Comm, kind: CallKind, why: Error) -> Error {
     match Gate::open(*comm, kind) {
-        Ok(gate) => gate.refuse(why),
+        Ok(gate) => {
+            let _watched = gate.watch(|| Brief::named(kind.name()));
+            gate.refuse(why)
+        }
         Err(_) => why,
     }
 }

@@ -25,8 +25,8 @@ use crate::error::Result;
 use crate::ground::settings::Settings;
 use crate::ground::state::State;
 
-pub use arrivals::{Arrivals, Heard, Late};
 pub(crate) use arrivals::of as arrivals_of;
+pub use arrivals::{Arrivals, Heard, Late};
 pub(crate) use watcher::{PERIOD, Watcher};
 
 /// The exit code of a job that was ended because a collective took too long: as of `timeout(1)`.

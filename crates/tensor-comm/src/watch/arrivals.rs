@@ -60,10 +60,16 @@ impl std::fmt::Display for Late {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "rank {} ", self.rank)?;
         match &self.heard {
-            Heard::Silence => f.write_str("does not answer: it is stopped, dead, or held up inside MPI"),
+            Heard::Silence => {
+                f.write_str("does not answer: it is stopped, dead, or held up inside MPI")
+            }
             Heard::Elsewhere => f.write_str("is of another job and cannot be asked"),
             Heard::Answer { reached, doing, .. } => {
-                let calls = if *reached == 1 { "collective" } else { "collectives" };
+                let calls = if *reached == 1 {
+                    "collective"
+                } else {
+                    "collectives"
+                };
                 write!(f, "has made {reached} {calls} here; {doing}")
             }
         }

@@ -199,7 +199,10 @@ impl Drop for Line {
 
 fn words(bytes: &[u8]) -> Vec<u64> {
     let (chunks, _) = bytes.as_chunks::<8>();
-    chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect()
+    chunks
+        .iter()
+        .map(|chunk| u64::from_le_bytes(*chunk))
+        .collect()
 }
 
 /// The answer of this process.
@@ -250,7 +253,9 @@ pub(super) fn number_words(sequence: u64) -> String {
 /// Whether another process traces this one: gdb and its like.
 pub(super) fn traced() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|pid| pid.trim() != "0")
 }
 

@@ -63,7 +63,10 @@ pub(super) fn print(wait: &Wait, arrivals: &Arrivals, debugged: bool) {
         false => writeln!(text, "  the job is ended with exit code {EXIT_CODE}"),
     };
     let label = world_rank().map_or_else(String::new, |rank| format!("[rank {rank}] "));
-    let lines: Vec<String> = text.lines().map(|line| format!("{label}{line}\n")).collect();
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| format!("{label}{line}\n"))
+        .collect();
     write(lines.concat().as_bytes());
 }
 
@@ -89,9 +92,11 @@ fn write(mut bytes: &[u8]) {
 fn called_at(stack: &str, thread: usize) -> Option<String> {
     let head = format!("{thread:x} ");
     let mut lines = stack.lines().skip_while(|line| {
-        !(line.contains("hread 0x") && line.split("0x").nth(1).is_some_and(|l| {
-            l.trim_start_matches('0').starts_with(&head)
-        }))
+        !(line.contains("hread 0x")
+            && line
+                .split("0x")
+                .nth(1)
+                .is_some_and(|l| l.trim_start_matches('0').starts_with(&head)))
     });
     lines.next()?;
     let frame = lines
@@ -138,7 +143,10 @@ mod tests {
             called_at(stack, 0x7f00_0000_0abc).as_deref(),
             Some("/x/train.py:12 in step")
         );
-        assert_eq!(called_at(stack, 0x7f00_0000_00ab).as_deref(), Some("/a/other.py:3 in idle"));
+        assert_eq!(
+            called_at(stack, 0x7f00_0000_00ab).as_deref(),
+            Some("/a/other.py:3 in idle")
+        );
         assert_eq!(called_at(stack, 0xdead), None);
     }
 }

@@ -66,7 +66,9 @@ impl Watcher {
             return;
         };
         if self.line.is_none() && super::ANSWERING.load(std::sync::atomic::Ordering::Acquire) {
-            self.line = crate::engine::allowed(mpi).ok().and_then(|()| Line::open(mpi));
+            self.line = crate::engine::allowed(mpi)
+                .ok()
+                .and_then(|()| Line::open(mpi));
         }
         // A line that fails is no use any more; those who wait learn that nobody could be asked.
         if self.talk().is_err() {
@@ -254,10 +256,14 @@ impl Inquiry {
 fn expire(question: &Question) {
     for wait in waits().iter_mut() {
         let same = wait.about.sequence == question.sequence
-            && wait.about.state.upgrade().is_some_and(|state| match state.id() {
-                0 => state.members().is_ok_and(|m| digest(m) == question.members),
-                id => id == question.id,
-            });
+            && wait
+                .about
+                .state
+                .upgrade()
+                .is_some_and(|state| match state.id() {
+                    0 => state.members().is_ok_and(|m| digest(m) == question.members),
+                    id => id == question.id,
+                });
         if same {
             wait.limit = Some(Duration::ZERO);
         }
