@@ -16,6 +16,8 @@ mod _native {
     use py_bridge::errors::MismatchError;
     #[pymodule_export]
     use py_bridge::request::Pending;
+    #[pymodule_export]
+    use py_bridge::starter::Starter;
 
     /// The version of this build.
     #[pymodule_export]
@@ -81,10 +83,26 @@ mod _native {
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))
     }
 
-    /// Ends the engine's thread; operations under way are abandoned. For the end of the interpreter.
+    /// Ends the engine's thread and those of callbacks; operations under way are abandoned. For the end of
+    /// the interpreter.
     #[pyfunction]
     fn stop_engine(py: Python<'_>) {
-        py.detach(tensor_comm::engine::stop);
+        py.detach(|| {
+            tensor_comm::engine::stop();
+            py_bridge::callbacks::stop();
+        });
+    }
+
+    /// Makes a communicator ready for a [`Starter`]; collective over it.
+    #[pyfunction]
+    #[pyo3(signature = (comm, /))]
+    fn prepare(comm: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, mpi4py) = (comm.py(), py_bridge::mpi4py::bound()?);
+        let raw = mpi4py.comm(comm)?;
+        py.detach(|| {
+            tensor_comm::Comm::new(mpi4py.mpi(), raw).and_then(|comm| tensor_comm::prepare(&comm))
+        })
+        .map_err(|error| py_bridge::errors::operation(py, error))
     }
 
     /// Lets this process answer other ranks, and watches its collectives where `DLMPI_TIMEOUT` says so.

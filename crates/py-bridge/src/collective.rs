@@ -4,6 +4,7 @@
 use mpi_runtime::BuiltinOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use tensor_comm::engine::Keep;
 use tensor_comm::{Arg, Call, CallKind, Comm, Error, Op, ReduceOp};
 
 use crate::avg::Avg;
@@ -16,7 +17,8 @@ use crate::message::{self, Loans, Message};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
 use crate::params::{Param, Slots, Takes};
-use crate::request;
+use crate::request::{self, Pending};
+use crate::table::{Body, Row};
 
 /// How a buffer argument is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +170,45 @@ pub fn start<'py>(
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
             py.detach(|| tensor_comm::refuse_start(&comm, row.kind, &words));
+            Err(why)
+        }
+    }
+}
+
+/// Makes the call out of the arguments and begins it, without a request of MPI's.
+///
+/// # Errors
+/// As for [`start`]; `TypeError` where the caller means raw memory.
+pub fn begin<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    row: &Row,
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Pending> {
+    let Body::Start(collective) = &row.body else {
+        return Err(PyTypeError::new_err(format!(
+            "{} is no collective",
+            row.name
+        )));
+    };
+    let (mut call, mut loans) = (Call::new(collective.kind), Loans::new(mpi4py));
+    match fill(
+        py, collective, row.params, comm, slots, &mut call, &mut loans,
+    ) {
+        Ok(true) => {
+            let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
+            py.detach(|| tensor_comm::begin(&comm, &call, keep))
+                .map(|handle| Pending::new(handle, None))
+                .map_err(|error| errors::operation(py, error))
+        }
+        Ok(false) => Err(PyTypeError::new_err(format!(
+            "{}: raw memory is not taken here, give tensors",
+            row.name
+        ))),
+        Err(why) => {
+            let words = Error::Value(why.value(py).to_string());
+            py.detach(|| tensor_comm::refuse_start(&comm, collective.kind, &words));
             Err(why)
         }
     }
@@ -334,7 +375,7 @@ pub(crate) fn operation(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Body, ROWS};
+    use crate::table::ROWS;
 
     fn row(name: &str) -> Collective {
         ROWS.iter()

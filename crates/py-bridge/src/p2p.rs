@@ -1,7 +1,9 @@
 //! Point-to-point methods: one message each way, in MPI's own signature. Knows no collective.
 
 use mpi_runtime::StatusPtr;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use tensor_comm::engine::Keep;
 use tensor_comm::{Arg, Comm, Part, SendMode};
 
 use crate::datatype::Use;
@@ -12,6 +14,7 @@ use crate::message::{self, Loans, Message, nothing};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
 use crate::params::{Default, Param, Slots, Takes};
+use crate::request::Pending;
 
 /// A native status is only handed to MPI, on the thread that holds its object.
 struct Shared(StatusPtr);
@@ -177,4 +180,50 @@ pub fn sendrecv<'py>(
     done.map_err(|error| errors::operation(py, error))?;
     told?;
     Ok(Outcome::Done)
+}
+
+/// Begins a `Send`, without a request of MPI's.
+///
+/// # Errors
+/// What the argument or MPI has to say; `TypeError` where the caller means raw memory.
+pub fn begin_send<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Pending> {
+    let [dest, tag] = ints(mpi4py, params, slots)?;
+    let mut loans = Loans::new(mpi4py);
+    let part = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)?.ok_or_else(raw)?;
+    loans.order.wait(py)?;
+    let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
+    py.detach(|| tensor_comm::begin_send(&comm, &part, dest, tag, keep))
+        .map(|handle| Pending::new(handle, None))
+        .map_err(|error| errors::operation(py, error))
+}
+
+/// Begins a `Recv`, without a request of MPI's.
+///
+/// # Errors
+/// As for [`begin_send`].
+pub fn begin_recv<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Pending> {
+    let [source, tag] = ints(mpi4py, params, slots)?;
+    let mut loans = Loans::new(mpi4py);
+    let part = part(&mut loans, py, &params[0], slots[0].as_deref(), source)?.ok_or_else(raw)?;
+    loans.order.wait(py)?;
+    let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
+    py.detach(|| tensor_comm::begin_recv(&comm, &part, source, tag, keep))
+        .map(|(handle, envelope)| Pending::new(handle, Some(envelope)))
+        .map_err(|error| errors::operation(py, error))
+}
+
+fn raw() -> PyErr {
+    PyTypeError::new_err("buf: raw memory is not taken here, give a tensor")
 }

@@ -3,14 +3,16 @@
 //!
 //! Knows how an operation's end reaches MPI and Python, not what it did.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mpi_runtime::{GeneralizedRequest, Mpi, StatusPtr};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use tensor_comm::Call;
-use tensor_comm::engine::{Handle, Keep};
+use tensor_comm::engine::{Envelope, Handle, Keep};
 
+use crate::callbacks;
 use crate::errors;
 use crate::loan::Held;
 
@@ -36,14 +38,39 @@ impl Keep for Borrowed {
     }
 }
 
-/// The end of an operation, as the Python request that waits for it sees it.
+/// The end of an operation, as the Python object that waits for it sees it.
 #[pyclass(frozen, module = "dlmpi._native")]
 pub struct Pending {
     handle: Handle,
+    /// What a receive learns of its message.
+    envelope: Option<Arc<Envelope>>,
+}
+
+impl Pending {
+    /// Of an operation under way, and what it learns if it is a receive.
+    pub fn new(handle: Handle, envelope: Option<Arc<Envelope>>) -> Pending {
+        Pending { handle, envelope }
+    }
+
+    /// The operation.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
 }
 
 #[pymethods]
 impl Pending {
+    /// The rank whose message was received; `None` before it came and for other operations.
+    fn source(&self) -> Option<i32> {
+        self.envelope.as_ref()?.source()
+    }
+
+    /// Calls `callback()` on a thread for such calls when the operation has ended. It may wait for other
+    /// operations.
+    fn then(&self, callback: Py<PyAny>) {
+        self.handle.on_done(move |_| callbacks::call(callback));
+    }
+
     /// Whether the operation has ended.
     fn done(&self) -> bool {
         self.handle.is_done()
@@ -67,18 +94,27 @@ impl Pending {
     /// interrupts end the wait: Python's own handler runs in between.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        const STEP: f64 = 0.1;
-        let mut left = timeout.unwrap_or(f64::INFINITY);
-        loop {
-            let step = Duration::from_secs_f64(left.clamp(0.0, STEP));
-            if py.detach(|| self.handle.wait_for(step)).is_some() {
-                return Ok(true);
-            }
-            py.check_signals()?;
-            left -= STEP;
-            if left <= 0.0 {
-                return Ok(false);
-            }
+        wait(py, &self.handle, timeout)
+    }
+}
+
+/// Waits until an operation has ended, at most `timeout` seconds, and carries it on; says whether it has.
+/// Python's signal handlers run in between.
+///
+/// # Errors
+/// What a signal handler raised; the operation goes on then, if the engine has it.
+pub fn wait(py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<bool> {
+    const STEP: f64 = 0.1;
+    let mut left = timeout.unwrap_or(f64::INFINITY);
+    loop {
+        let step = Duration::from_secs_f64(left.clamp(0.0, STEP));
+        if py.detach(|| handle.wait_for(step)).is_some() {
+            return Ok(true);
+        }
+        py.check_signals()?;
+        left -= STEP;
+        if left <= 0.0 {
+            return Ok(false);
         }
     }
 }
@@ -141,7 +177,7 @@ pub fn make(py: Python<'_>, mpi: &'static Mpi, handle: Handle) -> PyResult<(u64,
         // A failure would leave a request that never completes, which MPI reports where it is waited for.
         let _ = unsafe { mpi.grequest_complete(request) };
     });
-    Ok((request.raw(), Pending { handle }))
+    Ok((request.raw(), Pending::new(handle, None)))
 }
 
 /// Starts a collective and hands its loans to the engine.

@@ -14,6 +14,8 @@
 mod fold;
 mod geometry;
 
+use std::ops::Deref;
+
 use mpi_runtime::{Mpi, Request, StatusPtr};
 use smallvec::SmallVec;
 
@@ -68,10 +70,11 @@ pub(crate) struct Direct {
     pub output: Output,
 }
 
-/// Messages under way, and the scratch memory that they may still write.
-struct Flight<'a> {
-    call: &'a Direct,
+/// A reduction under way: its messages, and the scratch memory that they may still write.
+pub(crate) struct Flight<D> {
+    call: D,
     lane: Lane,
+    stage: Stage,
     requests: SmallVec<[Request; 16]>,
     scratch: Option<Scratch>,
     /// A block for each other rank's contribution.
@@ -81,6 +84,26 @@ struct Flight<'a> {
     results: *mut u8,
 }
 
+/// What happens when the messages under way have landed.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// The first contributions are sent.
+    Start,
+    /// The contributions to this chunk are combined.
+    Combine(usize),
+    /// The last results have come.
+    End,
+}
+
+// SAFETY:
+// - the addresses are of tensors that the owner of the flight keeps, and of its own scratch memory; it is
+//   used by one thread at a time.
+unsafe impl<D: Send> Send for Flight<D> {}
+
+// SAFETY:
+// - its addresses are only used by the flight, whose owner keeps their memory.
+unsafe impl Send for Direct {}
+
 impl Direct {
     /// Runs it, on this thread.
     ///
@@ -88,42 +111,10 @@ impl Direct {
     /// - `input` holds the contributions that the geometry divides, and the output has room for the results;
     ///   they are one place, or lie apart; nothing else touches them until this returns.
     pub unsafe fn run(&self, lane: Lane) -> Result<()> {
-        let item = self.wire.bytes;
-        let block = self.geometry.largest() * item;
-        let chunks = self.geometry.chunks();
-        let kept = match self.output {
-            Output::Whole(_) | Output::Owned(_, false) => 0,
-            Output::Nowhere => 2 * block,
-            Output::Owned(_, true) => self.owned() * item,
-        };
-        let scratch = Scratch::new((self.ranks - 1) * block + kept)?;
-        let arrivals = scratch.ptr();
-        let mut flight = Flight {
-            call: self,
-            lane,
-            requests: SmallVec::new(),
-            results: arrivals.wrapping_add((self.ranks - 1) * block),
-            arrivals,
-            scratch: Some(scratch),
-        };
+        let mut flight = Flight::new(self, lane)?;
         // SAFETY:
-        // - by the caller's promise; `flight` waits for its messages, or leaks its memory.
-        unsafe {
-            flight.exchange(0)?;
-            for chunk in 0..chunks {
-                flight.land()?;
-                flight.combine(chunk);
-                flight.deliver(chunk)?;
-                if chunk + 1 < chunks {
-                    flight.exchange(chunk + 1)?;
-                }
-            }
-            flight.land()?;
-            if let Output::Owned(home, true) = self.output {
-                std::ptr::copy_nonoverlapping(flight.results, home, self.owned() * item);
-            }
-        }
-        Ok(())
+        // - by the caller's promise.
+        unsafe { flight.advance(true) }.map(|_| ())
     }
 
     /// Elements that this rank owns.
@@ -150,10 +141,72 @@ impl Direct {
     }
 }
 
-impl Flight<'_> {
+impl<D: Deref<Target = Direct>> Flight<D> {
+    /// Ready to start.
+    pub fn new(call: D, lane: Lane) -> Result<Flight<D>> {
+        let item = call.wire.bytes;
+        let block = call.geometry.largest() * item;
+        let kept = match call.output {
+            Output::Whole(_) | Output::Owned(_, false) => 0,
+            Output::Nowhere => 2 * block,
+            Output::Owned(_, true) => call.owned() * item,
+        };
+        let scratch = Scratch::new((call.ranks - 1) * block + kept)?;
+        let arrivals = scratch.ptr();
+        Ok(Flight {
+            lane,
+            stage: Stage::Start,
+            requests: SmallVec::new(),
+            results: arrivals.wrapping_add((call.ranks - 1) * block),
+            arrivals,
+            scratch: Some(scratch),
+            call,
+        })
+    }
+
+    /// Goes on as far as it can without waiting, or to the end if `block`; says whether it has ended.
+    ///
+    /// # Safety
+    /// - As for [`Direct::run`], from the first call until it has ended, or for ever after an error.
+    pub unsafe fn advance(&mut self, block: bool) -> Result<bool> {
+        let chunks = self.call.geometry.chunks();
+        loop {
+            if !self.land(block)? {
+                return Ok(false);
+            }
+            // SAFETY:
+            // - by the caller's promise; everything that was under way has landed.
+            unsafe {
+                match self.stage {
+                    Stage::Start => {
+                        self.exchange(0)?;
+                        self.stage = Stage::Combine(0);
+                    }
+                    Stage::Combine(chunk) => {
+                        self.combine(chunk);
+                        self.deliver(chunk)?;
+                        self.stage = if chunk + 1 < chunks {
+                            self.exchange(chunk + 1)?;
+                            Stage::Combine(chunk + 1)
+                        } else {
+                            Stage::End
+                        };
+                    }
+                    Stage::End => {
+                        if let Output::Owned(home, true) = self.call.output {
+                            let bytes = self.call.owned() * self.call.wire.bytes;
+                            std::ptr::copy_nonoverlapping(self.results, home, bytes);
+                        }
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+
     /// Where the result of the block that this rank owns goes.
     fn out(&self, chunk: usize) -> *mut u8 {
-        let Direct { geometry, rank, .. } = self.call;
+        let Direct { geometry, rank, .. } = &*self.call;
         let item = self.call.wire.bytes;
         let (first, _) = geometry.block(chunk, *rank);
         // Blocks that ranks own as a whole are contiguous over the chunks.
@@ -196,18 +249,17 @@ impl Flight<'_> {
     /// # Safety
     /// - As for [`Direct::run`]; what arrived before has been combined.
     unsafe fn exchange(&mut self, chunk: usize) -> Result<()> {
-        let call = self.call;
-        let (_, own) = call.geometry.block(chunk, call.rank);
+        let (_, own) = self.call.geometry.block(chunk, self.call.rank);
         // SAFETY:
         // - each arrival has room for a block, and messages of two steps never share one (`results`).
         // - contributions are within the input and stay until they were sent.
         unsafe {
-            for source in call.sources() {
+            for source in self.call.sources() {
                 self.receive(self.arrival(chunk, source), own, source)?;
             }
-            for target in call.others() {
-                let (first, n) = call.geometry.block(chunk, target);
-                self.send(call.input(first), n, target)?;
+            for target in self.call.others() {
+                let (first, n) = self.call.geometry.block(chunk, target);
+                self.send(self.call.input(first), n, target)?;
             }
         }
         Ok(())
@@ -218,7 +270,7 @@ impl Flight<'_> {
     /// # Safety
     /// - As for [`Direct::run`]; the contributions to this chunk have arrived.
     unsafe fn combine(&self, chunk: usize) {
-        let call = self.call;
+        let call = &*self.call;
         let (first, n) = call.geometry.block(chunk, call.rank);
         let blocks: SmallVec<[*mut u8; 16]> = (0..call.ranks)
             .map(|rank| match rank == call.rank {
@@ -242,9 +294,11 @@ impl Flight<'_> {
     /// # Safety
     /// - As for [`Direct::run`]; the chunk has been combined.
     unsafe fn deliver(&mut self, chunk: usize) -> Result<()> {
-        let call = self.call;
-        let (_, own) = call.geometry.block(chunk, call.rank);
-        let gets = |rank: usize| match call.goal {
+        let Direct {
+            rank, goal, output, ..
+        } = *self.call;
+        let (_, own) = self.call.geometry.block(chunk, rank);
+        let gets = |rank: usize| match goal {
             Goal::All => true,
             Goal::Root(root) => rank == root,
             Goal::Owner => false,
@@ -252,13 +306,13 @@ impl Flight<'_> {
         // SAFETY:
         // - a rank that gets results has room for all of them; results stay until they were sent.
         unsafe {
-            if let (Output::Whole(base), true) = (call.output, gets(call.rank)) {
-                for source in call.sources() {
-                    let (first, n) = call.geometry.block(chunk, source);
-                    self.receive(base.wrapping_add(first * call.wire.bytes), n, source)?;
+            if let (Output::Whole(base), true) = (output, gets(rank)) {
+                for source in self.call.sources() {
+                    let (first, n) = self.call.geometry.block(chunk, source);
+                    self.receive(base.wrapping_add(first * self.call.wire.bytes), n, source)?;
                 }
             }
-            for target in call.others().filter(|&rank| gets(rank)) {
+            for target in self.call.others().filter(|&rank| gets(rank)) {
                 self.send(self.out(chunk), own, target)?;
             }
         }
@@ -268,7 +322,7 @@ impl Flight<'_> {
     /// # Safety
     /// - `n` elements may be written at `at` until the message has landed.
     unsafe fn receive(&mut self, at: *mut u8, n: usize, source: usize) -> Result<()> {
-        let Direct { mpi, wire, .. } = self.call;
+        let Direct { mpi, wire, .. } = *self.call;
         if n > 0 {
             let count = (n * wire.units) as i64;
             let Lane { comm, tag } = self.lane;
@@ -283,7 +337,7 @@ impl Flight<'_> {
     /// # Safety
     /// - `n` elements lie at `at` until the message has left.
     unsafe fn send(&mut self, at: *const u8, n: usize, target: usize) -> Result<()> {
-        let Direct { mpi, wire, .. } = self.call;
+        let Direct { mpi, wire, .. } = *self.call;
         if n > 0 {
             let count = (n * wire.units) as i64;
             let Lane { comm, tag } = self.lane;
@@ -295,24 +349,30 @@ impl Flight<'_> {
         Ok(())
     }
 
-    /// Waits for all messages that are under way.
-    fn land(&mut self) -> Result<()> {
+    /// Whether all messages that were under way have landed; waits for them if `block`.
+    fn land(&mut self, block: bool) -> Result<bool> {
         if self.requests.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
+        let mpi = self.call.mpi;
         // SAFETY:
         // - the requests are ours, and completed nowhere else.
-        unsafe {
-            self.call
-                .mpi
-                .waitall(&mut self.requests, StatusPtr::ignore())
+        let landed = unsafe {
+            if block {
+                mpi.waitall(&mut self.requests, StatusPtr::ignore())
+                    .map(|()| true)
+            } else {
+                mpi.testall(&mut self.requests, StatusPtr::ignore())
+            }
         }?;
-        self.requests.clear();
-        Ok(())
+        if landed {
+            self.requests.clear();
+        }
+        Ok(landed)
     }
 }
 
-impl Drop for Flight<'_> {
+impl<D> Drop for Flight<D> {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
             // After an error MPI may still write here.

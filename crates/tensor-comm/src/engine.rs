@@ -3,12 +3,15 @@
 //! An operation is a state machine over MPI's non-blocking calls; the engine steps all of them in turn,
 //! so groups that overlap and rotate their orders cannot wait for each other. It never blocks in MPI.
 //! When nothing moves it sleeps for longer and longer, so that ranks keep their cores; when nothing is
-//! due it does not run at all.
+//! due it does not run at all. An operation that a thread waits for is carried by that thread meanwhile.
 //!
 //! The thread is created by the first operation that needs it and ended by `MPI_Finalize`.
 
+mod collective;
 mod handle;
+mod message;
 mod operation;
+mod pace;
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,22 +21,23 @@ use mpi_runtime::{Mpi, ThreadLevel};
 
 use crate::error::{Error, Result};
 use crate::ground::process;
-use crate::watch::{self, Watcher};
+use crate::watch::{self, About, Watcher};
 
+pub(crate) use collective::Collective;
 pub use handle::{Handle, Keep};
-pub(crate) use operation::Operation;
+pub use message::Envelope;
+pub(crate) use message::Passing;
+pub(crate) use operation::{Job, Operation, Step};
+use pace::Pace;
 
-/// Steps without progress before the engine sleeps at all: an operation between two busy ranks on one
-/// node ends within them.
-const EAGER: u32 = 256;
-/// Shortest and longest sleep between steps.
-const SLEEP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(500));
+/// How long the engine leaves alone what waiting threads carry.
+const CARRIED: Duration = Duration::from_micros(200);
 /// How long Finalize and exit wait for the thread to notice.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Inbox {
-    operations: VecDeque<Operation>,
+    operations: VecDeque<Handle>,
     running: bool,
     stop: bool,
 }
@@ -74,11 +78,24 @@ pub(crate) fn allowed(mpi: &Mpi) -> Result<()> {
     )))
 }
 
-/// Gives an operation to the engine.
-pub(crate) fn submit(operation: Operation) -> Result<()> {
+/// Begins a job and takes it as far as it goes at once.
+pub(crate) fn begin(job: impl Job + 'static, keep: Box<dyn Keep>, about: About) -> Handle {
+    let handle = Handle::new(Operation::new(Box::new(job), keep), about);
+    handle.step();
+    handle
+}
+
+/// Gives an operation that has not ended to the engine, to be carried on while nobody waits for it.
+///
+/// # Errors
+/// [`Error::State`] once the engine has stopped.
+pub fn carry(handle: &Handle) -> Result<()> {
+    if handle.is_done() {
+        return Ok(());
+    }
     let engine = engine();
     let mut inbox = start(engine)?;
-    inbox.operations.push_back(operation);
+    inbox.operations.push_back(handle.clone());
     engine.changed.notify_all();
     Ok(())
 }
@@ -126,9 +143,9 @@ pub fn stop() {
 }
 
 fn work(engine: &'static Engine) {
-    let mut active: Vec<Operation> = Vec::new();
+    let mut active: Vec<Handle> = Vec::new();
     let mut watcher = Watcher::default();
-    let (mut idle, mut sleep) = (0u32, SLEEP.0);
+    let mut pace = Pace::engine();
     loop {
         {
             let mut inbox = engine.lock();
@@ -148,34 +165,38 @@ fn work(engine: &'static Engine) {
                 inbox.running = false;
                 engine.changed.notify_all();
                 drop(inbox);
-                active.into_iter().for_each(Operation::abandon);
+                active.iter().for_each(Handle::abandon);
                 return;
             }
             if !inbox.operations.is_empty() {
                 active.extend(inbox.operations.drain(..));
-                (idle, sleep) = (0, SLEEP.0);
+                pace.restart();
             }
         }
         if watch::is_on() {
             watcher.step();
         }
         let mut moved = false;
-        active.retain_mut(|operation| {
-            let step = operation.step();
-            moved |= step.moved;
-            !step.done
+        let mut carried = true;
+        active.retain(|handle| {
+            if handle.is_carried() {
+                return true;
+            }
+            carried = false;
+            let step = handle.step();
+            moved |= step != Step::Idle;
+            step != Step::Ended
         });
-        if moved {
-            (idle, sleep) = (0, SLEEP.0);
-        } else if idle < EAGER {
-            idle += 1;
-            std::thread::yield_now();
-        } else {
+        let sleep = match carried {
+            // Those who wait do the work.
+            true if !active.is_empty() => Some(CARRIED),
+            _ => pace.rest(moved),
+        };
+        if let Some(sleep) = sleep {
             let inbox = engine.lock();
             if inbox.operations.is_empty() && !inbox.stop {
                 drop(engine.changed.wait_timeout(inbox, sleep));
             }
-            sleep = (sleep * 2).min(SLEEP.1);
         }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod gate;
 mod place;
 pub(crate) mod private;
 pub(crate) mod process;
+pub(crate) mod receives;
 pub(crate) mod settings;
 pub(crate) mod state;
 mod turns;

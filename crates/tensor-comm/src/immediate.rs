@@ -6,20 +6,32 @@ use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
-use crate::engine::{self, Handle, Keep, Operation};
+use crate::engine::{self, Collective, Handle, Keep};
 use crate::error::{Error, Result, value_error};
 use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 
-/// Starts a collective. Everything that can be refused on this rank is refused here; the rest comes with
+/// Starts a collective and leaves it to the engine, as [`begin`].
+///
+/// # Errors
+/// As [`begin`].
+pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
+    let handle = begin(comm, call, keep)?;
+    // What ended at once is not left to it.
+    engine::carry(&handle)?;
+    Ok(handle)
+}
+
+/// Begins a collective. Everything that can be refused on this rank is refused here; the rest comes with
 /// the [`Handle`]. `keep` holds the tensors' memory and is asked to let go when the operation has ended.
 ///
 /// Calls on one communicator match by their order, as in MPI; they need not be waited for in that order,
-/// and groups that overlap may start them in any order.
+/// and groups that overlap may start them in any order. The caller waits for it or gives it to
+/// [`engine::carry`]: nobody else carries it on.
 ///
 /// # Errors
 /// As [`crate::run`]; besides [`Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
-pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
+pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     engine::allowed(comm.mpi())?;
     if call.kind == CallKind::ReduceScatter && call.recvcounts.is_none() {
         return Err(value_error!(
@@ -28,38 +40,45 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     }
     let gate = Gate::open(*comm, call.kind)?;
     let comm = &gate.comm();
-    let ready = plan(*comm, call, None).and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
+    let ready = plan(*comm, call, Some(gate.place()))
+        .and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
     let brief = Brief::of(call);
-    let watched = (gate.about(brief), gate.watch(|| brief));
-    let mut operation = match (ready, gate.state()) {
+    let (about, watched) = (gate.about(brief), gate.watch(|| brief));
+    let collective = match (ready, gate.state()) {
         (Ok(plan), None) => {
             // SAFETY:
             // - the plan is boxed and lives in the operation until the request has completed, and so does
             //   the keeper of the tensors' memory.
             let flight = unsafe { plan.start_on(comm.raw()) }?;
-            Operation::flying(*comm, plan, flight, keep, watched)
+            Collective::flying(*comm, plan, flight, watched)
         }
         (Ok(plan), Some(state)) => {
             state.begin()?;
-            Operation::ordered(
-                plan,
-                Arc::clone(state),
-                gate.exchange(Some(call)),
-                keep,
-                watched,
-            )
+            let exchange = gate.exchange(Some(call));
+            Collective::ordered(plan, Arc::clone(state), exchange, gate.tag(), watched)
         }
         (Err(why), _) => {
             compare(gate.refusal(&why), &gate)?;
             return Err(why);
         }
     };
-    let handle = operation.handle();
-    // What can be issued at once is not left to the engine.
-    if !operation.step().done {
-        engine::submit(operation)?;
+    Ok(engine::begin(collective, keep, about))
+}
+
+/// Makes a communicator ready for operations of the engine: its private duplicate is there, and the ranks
+/// know where they run, so that large reductions take our own way. Collective over the communicator.
+///
+/// # Errors
+/// What MPI reports.
+pub fn prepare(comm: &Comm) -> Result<()> {
+    engine::allowed(comm.mpi())?;
+    let gate = Gate::open(*comm, CallKind::Barrier)?;
+    if let Some(state) = gate.state() {
+        gate.agree_place()?;
+        state.begin()?;
+        state.private(true)?;
     }
-    Ok(handle)
+    Ok(())
 }
 
 /// Numbers and compares a non-blocking collective that goes to MPI as the caller described it, as
@@ -86,11 +105,7 @@ fn compare(exchange: Option<Exchange>, gate: &Gate) -> Result<()> {
     };
     engine::allowed(state.comm().mpi())?;
     state.begin()?;
+    let collective = Collective::compared(Arc::clone(state), exchange);
     let about = gate.about(Brief::named(gate.kind().name()));
-    let mut operation = Operation::compared(Arc::clone(state), exchange, about);
-    if operation.step().done {
-        Ok(())
-    } else {
-        engine::submit(operation)
-    }
+    engine::carry(&engine::begin(collective, Box::new(()), about))
 }

@@ -22,7 +22,7 @@ pub enum SendMode {
 }
 
 /// One side of a message, ready for MPI.
-struct Message {
+pub(crate) struct Message {
     side: Side,
     wire: WireType,
     counted: Counted,
@@ -30,8 +30,13 @@ struct Message {
     bytes: usize,
 }
 
+// SAFETY:
+// - its addresses are of a tensor whose memory the owner of the message keeps, and of its own scratch
+//   memory; it is used by one thread at a time.
+unsafe impl Send for Message {}
+
 impl Message {
-    fn sending(comm: Comm, part: &Part, copy: bool) -> Result<Message> {
+    pub fn sending(comm: Comm, part: &Part, copy: bool) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
         Ok(Message {
@@ -42,7 +47,7 @@ impl Message {
         })
     }
 
-    fn receiving(comm: Comm, part: &Part) -> Result<Message> {
+    pub fn receiving(comm: Comm, part: &Part) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
         Ok(Message {
@@ -54,7 +59,7 @@ impl Message {
     }
 
     /// Where the elements are, as MPI takes it.
-    fn room(&self) -> Room {
+    pub fn room(&self) -> Room {
         let Counted {
             count, datatype, ..
         } = self.counted;
@@ -67,7 +72,7 @@ impl Message {
     }
 
     /// Brings home as many whole elements as came.
-    fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
+    pub fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
         if self.side.is_direct() {
             return Ok(());
         }

@@ -16,6 +16,10 @@ struct Block {
     layout: Layout,
 }
 
+// SAFETY:
+// - a block is memory of the allocator, which any thread may free, and has one owner.
+unsafe impl Send for Block {}
+
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY:

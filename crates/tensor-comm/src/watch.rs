@@ -54,6 +54,18 @@ pub(crate) struct About {
     pub since: Instant,
 }
 
+impl About {
+    /// Of a call that has no number among those of its communicator, begun now.
+    pub fn unnumbered(brief: Brief) -> About {
+        About {
+            state: Weak::new(),
+            sequence: 0,
+            brief,
+            since: Instant::now(),
+        }
+    }
+}
+
 /// A collective under way.
 #[derive(Debug, Clone)]
 struct Wait {

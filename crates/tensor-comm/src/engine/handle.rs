@@ -1,7 +1,12 @@
-//! What the caller of a non-blocking operation holds: a future that a thread can wait for.
+//! What the caller of a non-blocking operation holds: a future that a thread can wait for. Whoever waits
+//! carries the operation on himself, so that an answer need not pass through another thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+
+use super::operation::{Operation, Step};
+use super::pace::Pace;
 
 use crate::error::{Error, Result};
 use crate::watch::{self, About, Arrivals};
@@ -32,8 +37,32 @@ pub struct Handle(Arc<Inner>);
 
 struct Inner {
     slot: Mutex<Slot>,
-    ended: Condvar,
+    changed: Condvar,
+    /// The operation, until it has ended.
+    flight: Mutex<Option<Operation>>,
+    /// Threads that wait for it and carry it on.
+    waiters: AtomicUsize,
     about: About,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody carries it on any more, but MPI may still write its memory.
+        let flight = self
+            .flight
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(flight.take());
+    }
+}
+
+/// Counts a thread among those that wait.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl std::fmt::Debug for Handle {
@@ -45,10 +74,12 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(about: About) -> Handle {
+    pub(crate) fn new(operation: Operation, about: About) -> Handle {
         Handle(Arc::new(Inner {
             slot: Mutex::default(),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
+            flight: Mutex::new(Some(operation)),
+            waiters: AtomicUsize::new(0),
             about,
         }))
     }
@@ -57,14 +88,51 @@ impl Handle {
         self.0.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn complete(&self, result: Result<()>) {
+    /// Carries the operation on as far as it goes without waiting. While another thread does so, nothing
+    /// moves here.
+    pub(crate) fn step(&self) -> Step {
+        let mut flight = match self.0.flight.try_lock() {
+            Ok(flight) => flight,
+            Err(TryLockError::Poisoned(flight)) => flight.into_inner(),
+            Err(TryLockError::WouldBlock) => return Step::Idle,
+        };
+        let Some(operation) = flight.as_mut() else {
+            return if self.is_done() {
+                Step::Ended
+            } else {
+                Step::Idle
+            };
+        };
+        match operation.step() {
+            Ok(step) => step,
+            Err(result) => {
+                let ended = flight.take();
+                drop(flight);
+                self.complete(result);
+                drop(ended);
+                Step::Ended
+            }
+        }
+    }
+
+    /// Whether a waiting thread carries it on.
+    pub(crate) fn is_carried(&self) -> bool {
+        self.0.waiters.load(Ordering::Relaxed) > 0
+    }
+
+    /// Leaves everything where it is: MPI may still write it.
+    pub(crate) fn abandon(&self) {
+        self.complete(Err(abandoned()));
+    }
+
+    fn complete(&self, result: Result<()>) {
         let mut slot = self.lock();
         if slot.result.is_some() {
             return;
         }
         let callbacks = std::mem::take(&mut slot.callbacks);
         slot.result = Some(result.clone());
-        self.0.ended.notify_all();
+        self.0.changed.notify_all();
         drop(slot);
         callbacks.into_iter().for_each(|callback| callback(&result));
     }
@@ -94,21 +162,24 @@ impl Handle {
     /// Waits at most `limit`; `None` when it is still under way.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<()>> {
         let deadline = Instant::now().checked_add(limit);
-        let mut slot = self.lock();
+        self.0.waiters.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.0.waiters);
+        let mut pace = Pace::waiting();
         loop {
-            if let Some(result) = &slot.result {
-                return Some(result.clone());
+            let step = self.step();
+            if let Some(result) = self.result() {
+                return Some(result);
             }
             let left = deadline.map_or(limit, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return None;
             }
-            slot = self
-                .0
-                .ended
-                .wait_timeout(slot, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            if let Some(sleep) = pace.rest(step == Step::Moved) {
+                let slot = self.lock();
+                if slot.result.is_none() {
+                    drop(self.0.changed.wait_timeout(slot, sleep.min(left)));
+                }
+            }
         }
     }
 
@@ -128,8 +199,8 @@ impl Handle {
         watch::arrivals_of(&self.0.about, limit)
     }
 
-    /// Calls `callback` with the result when the operation ends: at once if it has, else on the engine's
-    /// thread, which it must not block.
+    /// Calls `callback` with the result when the operation ends: at once if it has, else on the thread
+    /// that carried it to its end, which it must not block.
     pub fn on_done(&self, callback: impl FnOnce(&Result<()>) + Send + 'static) {
         let mut slot = self.lock();
         match slot.result.clone() {
@@ -150,15 +221,55 @@ pub(crate) fn abandoned() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::brief::Brief;
+    use crate::engine::operation::Job;
+
+    struct Never;
+
+    impl Job for Never {
+        fn advance(&mut self) -> Result<Step> {
+            Ok(Step::Idle)
+        }
+
+        fn ended(&mut self) -> bool {
+            false
+        }
+    }
+
+    /// Ends at its third step.
+    struct Third(u32);
+
+    impl Job for Third {
+        fn advance(&mut self) -> Result<Step> {
+            self.0 += 1;
+            Ok(if self.0 == 3 {
+                Step::Ended
+            } else {
+                Step::Moved
+            })
+        }
+
+        fn ended(&mut self) -> bool {
+            true
+        }
+    }
+
+    fn handle(job: impl Job + 'static, keep: Box<dyn Keep>) -> Handle {
+        let operation = Operation::new(Box::new(job), keep);
+        Handle::new(operation, About::unnumbered(Brief::named("Barrier")))
+    }
+
+    struct Told(Arc<Mutex<Vec<bool>>>);
+
+    impl Keep for Told {
+        fn done(&mut self, written: bool) {
+            self.0.lock().expect("a list").push(written);
+        }
+    }
 
     #[test]
     fn waiters_wake_and_callbacks_run_once() {
-        let handle = Handle::new(About {
-            state: std::sync::Weak::new(),
-            sequence: 0,
-            brief: crate::brief::Brief::named("Barrier"),
-            since: Instant::now(),
-        });
+        let handle = handle(Never, Box::new(()));
         let hits = Arc::new(Mutex::new(0));
         let count = |handle: &Handle| {
             let hits = Arc::clone(&hits);
@@ -168,12 +279,25 @@ mod tests {
         };
         count(&handle);
         assert!(handle.wait_for(Duration::from_millis(1)).is_none());
+        assert!(!handle.is_carried());
         let other = handle.clone();
         let waiter = std::thread::spawn(move || other.wait());
         handle.complete(Ok(()));
-        handle.complete(Err(abandoned()));
+        handle.abandon();
         assert!(waiter.join().expect("no panic").is_ok());
         count(&handle);
         assert_eq!(*hits.lock().expect("a number"), 2);
+    }
+
+    #[test]
+    fn whoever_waits_carries_it_on() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let keep = Box::new(Told(Arc::clone(&told)));
+        let handle = handle(Third(0), keep);
+        assert_eq!(handle.step(), Step::Moved);
+        assert!(!handle.is_done());
+        assert!(handle.wait().is_ok());
+        assert_eq!(handle.step(), Step::Ended);
+        assert_eq!(*told.lock().expect("a list"), [true]);
     }
 }

@@ -108,15 +108,20 @@ impl Gate {
         self.state().map_or(Ok(()), |state| state.agree_place())
     }
 
+    /// The tag of our own algorithm's messages.
+    pub fn tag(&self) -> i32 {
+        self.numbered
+            .as_ref()
+            .map_or(0, |numbered| numbered.state.tag(numbered.sequence, 2))
+    }
+
     /// Runs `work` on this call's place on the private communicator. Its errors on that communicator come
     /// to the user's error handler.
     pub fn with_lane<T>(&self, work: impl FnOnce(Lane) -> Result<T>) -> Result<T> {
         let nowhere = || Error::State("dlmpi: this call has no place of its own".into());
-        let Numbered {
-            state, sequence, ..
-        } = self.numbered.as_ref().ok_or_else(nowhere)?;
+        let state = self.state().ok_or_else(nowhere)?;
         let comm = state.private(true)?.ok_or_else(nowhere)?;
-        let tag = state.tag(*sequence, 2);
+        let tag = self.tag();
         work(Lane { comm, tag }).map_err(|error| state.report(error))
     }
 

@@ -12,6 +12,7 @@ use mpi_runtime::{Keyval, Mpi};
 use super::place;
 use super::private::{self, Private};
 use super::process;
+use super::receives::Receives;
 use super::turns::Turns;
 use crate::agreed::Place;
 use crate::comm::Comm;
@@ -29,6 +30,8 @@ pub(crate) struct State {
     /// The order in which non-blocking collectives are issued.
     turns: Mutex<Turns>,
     private: Mutex<Private>,
+    /// Receives that look for their messages.
+    receives: Mutex<Receives>,
     /// The thread that works on it, as [`this_thread`] names it, or 0.
     holder: AtomicUsize,
     /// Where the ranks run, once they have agreed on it.
@@ -66,6 +69,7 @@ impl State {
             sequence: AtomicU64::new(0),
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
+            receives: Mutex::default(),
             place: OnceLock::new(),
             id: AtomicU64::new(0),
             members: OnceLock::new(),
@@ -228,6 +232,11 @@ impl State {
     /// This ticket will never be issued.
     pub fn forfeit(&self, ticket: u64) {
         self.turns().forfeit(ticket);
+    }
+
+    /// The receives that look for their messages.
+    pub fn receives(&self) -> MutexGuard<'_, Receives> {
+        self.receives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {

@@ -1,0 +1,99 @@
+//! An operation of one communicator that is started again and again without MPI's request object: for
+//! callers that have their own, such as a process group's work.
+//!
+//! Takes the arguments of the method of the same name, by position.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tensor_comm::{Comm, engine};
+
+use crate::collective::{self, Collective};
+use crate::errors;
+use crate::mpi4py;
+use crate::p2p;
+use crate::params::{MAX_PARAMS, Slots};
+use crate::request::{self, Pending};
+use crate::table::{Body, ROWS, Row};
+
+/// One operation of one communicator.
+#[pyclass(frozen, module = "dlmpi._native")]
+pub struct Starter {
+    comm: Comm,
+    row: &'static Row,
+}
+
+impl Starter {
+    /// Begins it.
+    fn begin<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Pending> {
+        let Row { params, name, .. } = self.row;
+        let given = args.len();
+        let needed = params.iter().filter(|param| param.required).count();
+        if given < needed || given > params.len().min(MAX_PARAMS) {
+            return Err(PyTypeError::new_err(format!(
+                "{name} takes {needed} to {} arguments ({given} given)",
+                params.len()
+            )));
+        }
+        let mut slots: Slots<'_, 'py> = [None; MAX_PARAMS];
+        for (slot, argument) in slots.iter_mut().zip(args.iter_borrowed()) {
+            *slot = Some(argument);
+        }
+        let mpi4py = mpi4py::bound()?;
+        match &self.row.body {
+            Body::Send(_) => p2p::begin_send(py, mpi4py, params, self.comm, &slots),
+            Body::Recv => p2p::begin_recv(py, mpi4py, params, self.comm, &slots),
+            Body::Start(Collective { .. }) => {
+                collective::begin(py, mpi4py, self.row, self.comm, &slots)
+            }
+            _ => Err(PyTypeError::new_err(format!("{name} cannot be started"))),
+        }
+    }
+}
+
+#[pymethods]
+impl Starter {
+    /// `name` is that of a non-blocking collective, or `Send` or `Recv`. The communicator must live as
+    /// long as this object is called.
+    #[new]
+    fn new(comm: &Bound<'_, PyAny>, name: &str) -> PyResult<Starter> {
+        let mpi4py = mpi4py::bound()?;
+        let row = ROWS.iter().find(|row| row.name == name).ok_or_else(|| {
+            PyValueError::new_err(format!("name: there is no operation {name:?}"))
+        })?;
+        let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?)
+            .map_err(|error| errors::operation(comm.py(), error))?;
+        Ok(Starter { comm, row })
+    }
+
+    /// Starts it and leaves it to the engine.
+    #[pyo3(signature = (*args))]
+    fn __call__<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Pending> {
+        let pending = self.begin(py, args)?;
+        engine::carry(pending.handle()).map_err(|error| errors::operation(py, error))?;
+        Ok(pending)
+    }
+
+    /// Starts it and carries it on in this thread, at most `timeout` seconds. `None` when it is done; else
+    /// the engine goes on with what is returned.
+    #[pyo3(signature = (timeout, *args))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Option<Pending>> {
+        let pending = self.begin(py, args)?;
+        let handle = pending.handle();
+        let core = |error| errors::operation(py, error);
+        if let Some(result) = handle.result() {
+            return result.map(|()| None).map_err(core);
+        }
+        let waited = request::wait(py, handle, timeout);
+        if let Some(result) = handle.result() {
+            return result.map(|()| None).map_err(core);
+        }
+        engine::carry(handle).map_err(core)?;
+        waited.map(|_| Some(pending))
+    }
+}

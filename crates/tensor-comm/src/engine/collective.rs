@@ -1,0 +1,223 @@
+//! One non-blocking collective as a state machine.
+//!
+//! ```text
+//! Checking -> Waiting for its turn -> Flying -> settled
+//!         \-> Exchanging (our own algorithm) -> settled
+//! ```
+//!
+//! MPI matches collectives of a communicator by the order in which they are issued, so they are issued on
+//! the private duplicate strictly in the order of the calls, which is the same on all ranks. The
+//! comparison before it and our own algorithm are point-to-point with a tag of their own and may overtake.
+
+use std::sync::Arc;
+
+use mpi_runtime::{CountArrays, Request, StatusPtr};
+
+use super::operation::{Job, Step};
+use crate::comm::Comm;
+use crate::direct::{Direct, Flight, Lane};
+use crate::error::Result;
+use crate::ground::exchange::Exchange;
+use crate::ground::state::State;
+use crate::plan::Plan;
+use crate::watch::Entered;
+
+enum Stage {
+    Checking(Box<Exchange>),
+    Turn,
+    Flying(
+        Request,
+        #[expect(dead_code, reason = "MPI reads these until the request completes")]
+        Option<CountArrays>,
+    ),
+    Exchanging(Box<Flight<Box<Direct>>>),
+    Ended,
+}
+
+/// Where a collective stands among those of its communicator.
+struct Order {
+    state: Arc<State>,
+    /// Its place in the order of issue; `None` once it is given up.
+    ticket: Option<u64>,
+    /// The tag of our own algorithm's messages.
+    tag: i32,
+}
+
+/// One collective.
+pub(crate) struct Collective {
+    comm: Comm,
+    stage: Stage,
+    /// `None`: only compared, because this rank refuses the call or MPI does it as the caller described it.
+    plan: Option<Box<Plan>>,
+    /// `None` where MPI was called at once on the user's communicator.
+    order: Option<Order>,
+    /// Under watch until it ends.
+    watched: Option<Entered>,
+}
+
+impl Order {
+    fn new(state: Arc<State>, tag: i32) -> Order {
+        let ticket = Some(state.ticket());
+        Order { state, ticket, tag }
+    }
+
+    fn forfeit(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.state.forfeit(ticket);
+        }
+    }
+}
+
+impl Collective {
+    /// One that MPI has taken already.
+    pub fn flying(
+        comm: Comm,
+        plan: Box<Plan>,
+        (request, arrays): (Request, Option<CountArrays>),
+        watched: Option<Entered>,
+    ) -> Collective {
+        Collective {
+            comm,
+            stage: Stage::Flying(request, arrays),
+            plan: Some(plan),
+            order: None,
+            watched,
+        }
+    }
+
+    /// One that is compared first (where `exchange` says so) and issued in its turn. `tag` is for the
+    /// messages of our own algorithm.
+    pub fn ordered(
+        plan: Box<Plan>,
+        state: Arc<State>,
+        exchange: Option<Exchange>,
+        tag: i32,
+        watched: Option<Entered>,
+    ) -> Collective {
+        Collective {
+            comm: state.comm(),
+            stage: exchange.map_or(Stage::Turn, |exchange| Stage::Checking(Box::new(exchange))),
+            plan: Some(plan),
+            order: Some(Order::new(state, tag)),
+            watched,
+        }
+    }
+
+    /// A comparison alone.
+    pub fn compared(state: Arc<State>, exchange: Exchange) -> Collective {
+        Collective {
+            comm: state.comm(),
+            stage: Stage::Checking(Box::new(exchange)),
+            plan: None,
+            order: Some(Order::new(state, 0)),
+            watched: None,
+        }
+    }
+
+    /// The comparison: whether it is over.
+    fn check(&mut self) -> Result<bool> {
+        let (Stage::Checking(exchange), Some(Order { state, .. })) = (&mut self.stage, &self.order)
+        else {
+            return Ok(true);
+        };
+        let Some(private) = state.private(false)? else {
+            return Ok(false);
+        };
+        match exchange.poll(private, false) {
+            Ok(None) => return Ok(false),
+            Ok(Some(())) => self.stage = Stage::Turn,
+            Err(error) => return Err(state.report(error)),
+        }
+        Ok(true)
+    }
+
+    /// The start: whether it has left.
+    fn leave(&mut self) -> Result<bool> {
+        let (Some(plan), Some(order)) = (&mut self.plan, &mut self.order) else {
+            return Ok(false);
+        };
+        if plan.direct.is_some() {
+            // It stands in nobody's way: its messages are apart.
+            order.forfeit();
+        } else if !order
+            .ticket
+            .is_some_and(|ticket| order.state.is_turn(ticket))
+        {
+            return Ok(false);
+        }
+        let Some(comm) = order.state.private(false)? else {
+            return Ok(false);
+        };
+        if let Some(direct) = plan.direct.take() {
+            let tag = order.tag;
+            let flight = Flight::new(Box::new(direct), Lane { comm, tag })?;
+            self.stage = Stage::Exchanging(Box::new(flight));
+            return Ok(true);
+        }
+        // SAFETY:
+        // - the plan is boxed and dropped only with the operation, after the request completed, as is the keeper of
+        //   the tensors' memory; an abandoned operation leaks both.
+        let started = unsafe { plan.start_on(comm) };
+        let (request, arrays) = started.map_err(|error| order.state.report(error))?;
+        self.stage = Stage::Flying(request, arrays);
+        order.ticket = None;
+        order.state.pass_turn();
+        Ok(true)
+    }
+
+    /// The flight: whether it has landed.
+    fn land(&mut self) -> Result<bool> {
+        let landed = match &mut self.stage {
+            // SAFETY:
+            // - the request is this operation's, and completed nowhere else.
+            Stage::Flying(request, _) => {
+                unsafe { self.comm.mpi().test(request, StatusPtr::ignore()) }.map_err(Into::into)
+            }
+            // SAFETY:
+            // - the plan's sides are what the exchange was made for; they live as long as the operation.
+            Stage::Exchanging(flight) => unsafe { flight.advance(false) },
+            _ => Ok(false),
+        };
+        landed.map_err(|error| match &self.order {
+            Some(Order { state, .. }) => state.report(error),
+            None => error,
+        })
+    }
+}
+
+impl Job for Collective {
+    fn advance(&mut self) -> Result<Step> {
+        let mut step = Step::Idle;
+        if let Stage::Checking(_) = self.stage {
+            if !self.check()? {
+                return Ok(step);
+            }
+            step = Step::Moved;
+        }
+        if self.plan.is_none() {
+            return Ok(Step::Ended);
+        }
+        if let Stage::Turn = self.stage {
+            if !self.leave()? {
+                return Ok(step);
+            }
+            step = Step::Moved;
+        }
+        if !self.land()? {
+            return Ok(step);
+        }
+        let settled = self.plan.as_ref().map_or(Ok(()), |plan| plan.settle());
+        settled.map(|()| Step::Ended)
+    }
+
+    fn ended(&mut self) -> bool {
+        // One that never flew still has its turn, which every rank gives up alike.
+        if let Some(order) = &mut self.order {
+            order.forfeit();
+        }
+        let flew = matches!(self.stage, Stage::Flying(..) | Stage::Exchanging(_));
+        self.stage = Stage::Ended;
+        self.watched = None;
+        flew
+    }
+}

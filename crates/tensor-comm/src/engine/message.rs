@@ -1,0 +1,205 @@
+//! One message of the engine's, as a state machine: under way, or, where a library writes past the end of
+//! the room when a longer message arrives (`arrival.rs`), looked for first.
+
+use std::sync::{Arc, OnceLock};
+
+use mpi_runtime::{Error as MpiCallError, MpiError, Request, StatusBuf};
+
+use super::operation::{Job, Step};
+use crate::arrival::{self, Room};
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use crate::ground::state::State;
+use crate::p2p::Message;
+use crate::scratch::Scratch;
+use crate::wiretype::byte;
+
+/// What a receive learned of its message.
+#[derive(Debug, Default)]
+pub struct Envelope(OnceLock<i32>);
+
+impl Envelope {
+    /// The rank that sent it, once it has come.
+    pub fn source(&self) -> Option<i32> {
+        self.0.get().copied()
+    }
+}
+
+enum Stage {
+    /// No message has been found.
+    Looking(Arc<State>, u64),
+    /// MPI carries it; the scratch memory holds a message that is too long.
+    Flying(Request, Option<Scratch>),
+    Ended,
+}
+
+/// One message under way.
+pub(crate) struct Passing {
+    comm: Comm,
+    message: Message,
+    stage: Stage,
+    /// Sender and tag that are looked for.
+    wanted: (i32, i32),
+    /// Of a receive.
+    envelope: Option<Arc<Envelope>>,
+}
+
+impl Passing {
+    /// Sends it.
+    pub fn send(comm: Comm, message: Message, dest: i32, tag: i32) -> Result<Passing> {
+        let Room {
+            ptr,
+            count,
+            datatype,
+            ..
+        } = message.room();
+        // SAFETY:
+        // - the side holds as many elements (side.rs) and lives as long as the operation, as does the keeper of
+        //   the tensor's memory; an abandoned operation leaks both.
+        let request = unsafe {
+            comm.mpi()
+                .isend(ptr, count, datatype, dest, tag, comm.raw())
+        }?;
+        Ok(Passing {
+            comm,
+            message,
+            stage: Stage::Flying(request, None),
+            wanted: (dest, tag),
+            envelope: None,
+        })
+    }
+
+    /// Receives one from `source` with `tag`.
+    pub fn receive(comm: Comm, message: Message, wanted: (i32, i32)) -> Result<Passing> {
+        let mpi = comm.mpi();
+        let stage = if arrival::overruns(mpi) {
+            let state = State::of(comm)?;
+            let ticket = state.receives().enter(wanted.0, wanted.1);
+            Stage::Looking(state, ticket)
+        } else {
+            let Room {
+                ptr,
+                count,
+                datatype,
+                ..
+            } = message.room();
+            // SAFETY:
+            // - the side has room for as many elements, writable (side.rs), and lives as in `send`.
+            let request =
+                unsafe { mpi.irecv(ptr, count, datatype, wanted.0, wanted.1, comm.raw()) }?;
+            Stage::Flying(request, None)
+        };
+        Ok(Passing {
+            comm,
+            message,
+            stage,
+            wanted,
+            envelope: Some(Arc::default()),
+        })
+    }
+
+    /// What a receive learns.
+    pub fn envelope(&self) -> Option<Arc<Envelope>> {
+        self.envelope.clone()
+    }
+
+    /// Looks for the message: whether it was found.
+    fn look(&mut self) -> Result<bool> {
+        let Stage::Looking(state, ticket) = &self.stage else {
+            return Ok(true);
+        };
+        let (mpi, comm) = (self.comm.mpi(), self.comm.raw());
+        let constants = mpi.constants();
+        let mut receives = state.receives();
+        if !receives.is_first(*ticket, constants.any_source, constants.any_tag) {
+            return Ok(false);
+        }
+        let mut status = StatusBuf::new();
+        let status = status.as_ptr();
+        // SAFETY:
+        // - the status is writable.
+        let found = unsafe { mpi.improbe(self.wanted.0, self.wanted.1, comm, status) }?;
+        let Some(mut found) = found else {
+            return Ok(false);
+        };
+        receives.leave(*ticket);
+        drop(receives);
+        // SAFETY:
+        // - MPI_Improbe has just filled the status.
+        let (source, came) = unsafe {
+            (
+                mpi.status_source(status),
+                mpi.get_elements(status, byte(mpi))?,
+            )
+        };
+        if let Some(envelope) = &self.envelope {
+            let _ = envelope.0.set(source);
+        }
+        let room = self.message.room();
+        let fits = came.is_none_or(|came| came as usize <= room.bytes);
+        let whole = match fits {
+            true => None,
+            false => Some(Scratch::new(came.unwrap_or(0) as usize)?),
+        };
+        let (ptr, count, datatype) = match &whole {
+            None => (room.ptr, room.count, room.datatype),
+            Some(whole) => (whole.ptr(), came.unwrap_or(0), byte(mpi)),
+        };
+        // SAFETY:
+        // - the room is writable, or the scratch memory holds the whole message; both live until the request
+        //   has completed. The message was matched here.
+        let request = unsafe { mpi.imrecv(ptr, count, datatype, &mut found) }?;
+        self.stage = Stage::Flying(request, whole);
+        Ok(true)
+    }
+}
+
+impl Job for Passing {
+    fn advance(&mut self) -> Result<Step> {
+        let mut step = Step::Idle;
+        if let Stage::Looking(..) = self.stage {
+            if !self.look()? {
+                return Ok(step);
+            }
+            step = Step::Moved;
+        }
+        let Stage::Flying(request, too_long) = &mut self.stage else {
+            return Ok(Step::Ended);
+        };
+        let mpi = self.comm.mpi();
+        let mut status = StatusBuf::new();
+        let status = status.as_ptr();
+        // SAFETY:
+        // - the request is this operation's, and completed nowhere else; the status is writable.
+        if !unsafe { mpi.test(request, status) }? {
+            return Ok(step);
+        }
+        let Some(envelope) = &self.envelope else {
+            return Ok(Step::Ended);
+        };
+        if too_long.is_some() {
+            let code = mpi.constants().err_truncate;
+            mpi.comm_call_errhandler(self.comm.raw(), code)?;
+            return Err(Error::Mpi(MpiCallError::Mpi(MpiError {
+                code,
+                class: code,
+                call: "MPI_Irecv",
+            })));
+        }
+        // SAFETY:
+        // - MPI has just filled the status of a receive.
+        let source = unsafe { mpi.status_source(status) };
+        let _ = envelope.0.set(source);
+        self.message.settle(self.comm, status)?;
+        Ok(Step::Ended)
+    }
+
+    fn ended(&mut self) -> bool {
+        if let Stage::Looking(state, ticket) = &self.stage {
+            state.receives().leave(*ticket);
+        }
+        let written = self.envelope.is_some() && matches!(self.stage, Stage::Flying(..));
+        self.stage = Stage::Ended;
+        written
+    }
+}

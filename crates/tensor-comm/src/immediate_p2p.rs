@@ -1,0 +1,50 @@
+//! The door of messages that the engine carries.
+
+use std::sync::Arc;
+
+use crate::arg::Part;
+use crate::brief::Brief;
+use crate::comm::Comm;
+use crate::engine::{self, Envelope, Handle, Keep, Passing};
+use crate::error::Result;
+use crate::p2p::Message;
+use crate::watch::About;
+
+/// Begins to send a message. The caller waits for the [`Handle`] or gives it to [`engine::carry`].
+///
+/// # Errors
+/// A tensor that cannot be read from the host, MPI's own errors, and [`crate::Error::State`] below
+/// `MPI_THREAD_MULTIPLE`. Nothing was sent then.
+pub fn begin_send(
+    comm: &Comm,
+    part: &Part,
+    dest: i32,
+    tag: i32,
+    keep: Box<dyn Keep>,
+) -> Result<Handle> {
+    engine::allowed(comm.mpi())?;
+    let message = Message::sending(*comm, part, false)?;
+    let passing = Passing::send(*comm, message, dest, tag)?;
+    let about = About::unnumbered(Brief::named("Send"));
+    Ok(engine::begin(passing, keep, about))
+}
+
+/// Begins to receive a message; what is learned of it is in the [`Envelope`]. The caller waits for the
+/// [`Handle`] or gives it to [`engine::carry`].
+///
+/// # Errors
+/// As for [`begin_send`].
+pub fn begin_recv(
+    comm: &Comm,
+    part: &Part,
+    source: i32,
+    tag: i32,
+    keep: Box<dyn Keep>,
+) -> Result<(Handle, Arc<Envelope>)> {
+    engine::allowed(comm.mpi())?;
+    let message = Message::receiving(*comm, part)?;
+    let passing = Passing::receive(*comm, message, (source, tag))?;
+    let envelope = passing.envelope().unwrap_or_default();
+    let about = About::unnumbered(Brief::named("Recv"));
+    Ok((engine::begin(passing, keep, about), envelope))
+}
