@@ -168,10 +168,11 @@ impl Collective {
     /// The flight: whether it has landed.
     fn land(&mut self) -> Result<bool> {
         let landed = match &mut self.stage {
-            // SAFETY:
-            // - the request is this operation's, and completed nowhere else.
             Stage::Flying(request, _) => {
-                unsafe { self.comm.mpi().test(request, StatusPtr::ignore()) }.map_err(Into::into)
+                // SAFETY:
+                // - the request is this operation's, and completed nowhere else.
+                let landed = unsafe { self.comm.mpi().test(request, StatusPtr::ignore()) };
+                landed.map_err(Into::into)
             }
             // SAFETY:
             // - the plan's sides are what the exchange was made for; they live as long as the operation.

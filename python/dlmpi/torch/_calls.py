@@ -1,0 +1,413 @@
+"""The collectives of torch.distributed, each as calls of the communicator.
+
+One method per name of torch's, with every call shape that its binding takes. What goes on the wire
+is the same function on every rank, whatever lists, layouts and splits a rank gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import (
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    BroadcastOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+)
+
+from dlmpi import MPI
+from dlmpi.torch import _sparse
+from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
+from dlmpi.torch._reduction import reduction
+
+if TYPE_CHECKING:
+    from dlmpi.torch._core import Call, Core
+
+__all__ = ["Calls"]
+
+IN_PLACE = MPI.IN_PLACE
+
+
+def _listed(tensors: Any) -> Sequence[Any]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def _in_turn(*steps: Callable[[], None] | None) -> Callable[[], None] | None:
+    real = [step for step in steps if step is not None]
+    if len(real) < 2:
+        return real[0] if real else None
+
+    def run() -> None:
+        for step in real:
+            step()
+
+    return run
+
+
+class Calls:
+    """Reductions and movements of one group."""
+
+    _core: Core
+
+    # Reductions.
+
+    def allreduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
+        """Reduce each tensor over all ranks, in place."""
+        core = self._core
+        tensors = _listed(tensors)
+        if not isinstance(opts, AllreduceOptions):
+            opts = _reducing(AllreduceOptions(), opts if opts is not None else op, timeout)
+        if any(tensor.is_sparse for tensor in tensors):
+            return _sparse.allreduce(core, tensors, opts)
+        calls: list[Call] = []
+        after = []
+        for tensor in tensors:
+            how = reduction("all_reduce", opts.reduceOp, tensor.dtype, core.size)
+            sent = IN_PLACE if how.before is None else how.before(tensor)
+            calls.append((core.Iallreduce, (sent, tensor, how.op)))
+            if how.after is not None:
+                after.append(_applied(how.after, tensor))
+        return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after))
+
+    def allreduce_sparse(self, tensors: Any, opts: Any = None) -> Any:
+        """Reduce sparse tensors over all ranks, in place."""
+        return self.allreduce(tensors, opts)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Reduce many tensors as one message for each dtype."""
+        core = self._core
+        if opts is None:
+            opts = AllreduceCoalescedOptions()
+        calls: list[Call] = []
+        after = []
+        for places in by_dtype(tensors):
+            part = [tensors[place] for place in places]
+            joined = flat(part)
+            how = reduction("all_reduce", opts.reduceOp, joined.dtype, core.size)
+            sent = IN_PLACE if how.before is None else how.before(joined)
+            calls.append((core.Iallreduce, (sent, joined, how.op)))
+            divide = None if how.after is None else _applied(how.after, joined)
+            home = None if joined.data_ptr() == part[0].data_ptr() else scatter_back(joined, part)
+            after += [divide, home]
+        return core.launch("all_reduce_coalesced", calls, tensors, opts, _in_turn(*after))
+
+    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
+        """Reduce each tensor to the root."""
+        core = self._core
+        tensors = _listed(tensors)
+        if not isinstance(opts, ReduceOptions):
+            root = 0 if opts is None else opts
+            opts = _reducing(ReduceOptions(), op, timeout)
+            opts.rootRank = root
+        root = self._rank("reduce", "dst", opts.rootRank)
+        calls: list[Call] = []
+        after = []
+        for tensor in tensors:
+            how = reduction("reduce", opts.reduceOp, tensor.dtype, core.size)
+            sent = tensor if how.before is None else how.before(tensor)
+            if core.rank != root:
+                calls.append((core.Ireduce, (sent, None, how.op, root)))
+                continue
+            sent = IN_PLACE if how.before is None else sent
+            calls.append((core.Ireduce, (sent, tensor, how.op, root)))
+            if how.after is not None:
+                after.append(_applied(how.after, tensor))
+        return core.launch("reduce", calls, tensors, opts, _in_turn(*after))
+
+    def reduce_scatter(
+        self, outs: Any, ins: Any, opts: Any = None, op: Any = None, timeout: Any = None
+    ) -> Any:
+        """Reduce one tensor per rank, each to its rank; sizes may differ."""
+        core = self._core
+        if isinstance(outs, torch.Tensor):
+            outs, ins = [outs], [ins]
+        if not isinstance(opts, ReduceScatterOptions):
+            opts = _reducing(ReduceScatterOptions(), opts if opts is not None else op, timeout)
+        calls: list[Call] = []
+        after = []
+        for out, parts in zip(outs, ins, strict=True):
+            self._one_per_rank("reduce_scatter", "input_list", parts)
+            dtype = same_dtype("reduce_scatter", "input_list", parts)
+            how = reduction("reduce_scatter", opts.reduceOp, dtype, core.size)
+            sent = flat(parts)
+            sent = sent if how.before is None else how.before(sent)
+            counts = [part.numel() for part in parts]
+            if len(set(counts)) == 1:
+                calls.append((core.Ireduce_scatter_block, (sent, out, how.op)))
+            else:
+                calls.append((core.Ireduce_scatter, (sent, out, counts, how.op)))
+            if how.after is not None:
+                after.append(_applied(how.after, out))
+        return core.launch("reduce_scatter", calls, outs, opts, _in_turn(*after))
+
+    def reduce_scatter_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
+        """Reduce one tensor with a block for each rank."""
+        core = self._core
+        if opts is None:
+            opts = ReduceScatterOptions()
+        self._times_ranks("reduce_scatter_tensor", "input", inp, "output", out)
+        how = reduction("reduce_scatter_tensor", opts.reduceOp, inp.dtype, core.size)
+        sent = inp if how.before is None else how.before(inp)
+        after = None if how.after is None else _applied(how.after, out)
+        calls = [(core.Ireduce_scatter_block, (sent, out, how.op))]
+        return core.launch("reduce_scatter_tensor", calls, [out], opts, after)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Any:
+        """Reduce many tensors with a block for each rank as one message for each dtype."""
+        core = self._core
+        if opts is None:
+            opts = ReduceScatterOptions()
+        for out, inp in zip(outs, ins, strict=True):
+            self._times_ranks("reduce_scatter_tensor", "input", inp, "output", out)
+        calls: list[Call] = []
+        after = []
+        for places in by_dtype(ins):
+            with torch.no_grad():
+                blocks = [ins[place].detach().reshape(core.size, -1) for place in places]
+                sent = torch.cat(blocks, dim=1)
+            how = reduction("reduce_scatter_tensor", opts.reduceOp, sent.dtype, core.size)
+            sent = sent if how.before is None else how.before(sent)
+            room = sent.new_empty(sent.shape[1])
+            calls.append((core.Ireduce_scatter_block, (sent, room, how.op)))
+            divide = None if how.after is None else _applied(how.after, room)
+            after += [divide, scatter_back(room, [outs[place] for place in places])]
+        return core.launch("reduce_scatter_tensor_coalesced", calls, outs, opts, _in_turn(*after))
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # Movements.
+
+    def broadcast(
+        self, tensors: Any, opts: Any = None, root: Any = None, timeout: Any = None
+    ) -> Any:
+        """Send the root's tensors to all ranks."""
+        core = self._core
+        tensors = _listed(tensors)
+        if not isinstance(opts, BroadcastOptions):
+            number = opts if opts is not None else root
+            opts = _timed(BroadcastOptions(), timeout)
+            opts.rootRank = 0 if number is None else number
+        source = self._rank("broadcast", "src", opts.rootRank)
+        calls = [(core.Ibcast, (tensor, source)) for tensor in tensors]
+        return core.launch("broadcast", calls, tensors, opts)
+
+    def allgather(self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None) -> Any:
+        """Gather one tensor per rank on every rank; sizes may differ."""
+        core = self._core
+        if isinstance(ins, torch.Tensor):
+            outs, ins = [outs], [ins]
+        calls: list[Call] = []
+        after, written = [], []
+        for parts, tensor in zip(outs, ins, strict=True):
+            self._one_per_rank("all_gather", "tensor_list", parts)
+            same_dtype("all_gather", "tensor_list and tensor", [*parts, tensor])
+            counts = [part.numel() for part in parts]
+            room = tensor.new_empty(sum(counts))
+            calls.append((core.Iallgatherv, (tensor, [room, counts])))
+            after.append(scatter_back(room, parts))
+            written += parts
+        return core.launch("all_gather", calls, written, opts, _in_turn(*after))
+
+    def all_gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
+        """Gather one block per rank into one tensor."""
+        core = self._core
+        self._times_ranks("all_gather_into_tensor", "output_tensor", out, "input_tensor", inp)
+        calls = [(core.Iallgather, (inp, out))]
+        return core.launch("all_gather_into_tensor", calls, [out], opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Any:
+        """Gather many tensors as one message."""
+        core = self._core
+        for out, inp in zip(outs, ins, strict=True):
+            self._times_ranks("all_gather_into_tensor", "output_tensor", out, "input_tensor", inp)
+            same_dtype("all_gather_into_tensor", "output and input", [out, inp])
+        sent = as_bytes(ins)
+        room = sent.new_empty((core.size, sent.numel()))
+
+        def home() -> None:
+            with torch.no_grad():
+                at = 0
+                for out, inp in zip(outs, ins, strict=True):
+                    size = inp.numel() * inp.element_size()
+                    block = room[:, at : at + size].contiguous().view(-1)
+                    out.detach().copy_(block.view(out.dtype).view(out.shape))
+                    at += size
+
+        calls = [(core.Iallgather, (sent, room))]
+        return core.launch("all_gather_into_tensor_coalesced", calls, outs, opts, home)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Any:
+        """Gather many tensors as one message, into a list for each rank."""
+        core = self._core
+        self._one_per_rank("all_gather_coalesced", "output_lists", outs)
+        sent = as_bytes(ins)
+        counts = [sum(t.numel() * t.element_size() for t in of_rank) for of_rank in outs]
+        room = sent.new_empty(sum(counts))
+        written = [tensor for of_rank in outs for tensor in of_rank]
+
+        def home() -> None:
+            with torch.no_grad():
+                at = 0
+                for out in written:
+                    size = out.numel() * out.element_size()
+                    out.detach().copy_(room[at : at + size].clone().view(out.dtype).view(out.shape))
+                    at += size
+
+        calls = [(core.Iallgatherv, (sent, [room, counts]))]
+        return core.launch("all_gather_coalesced", calls, written, opts, home)
+
+    def gather(
+        self, outs: Any, ins: Any, opts: Any = None, root: Any = None, timeout: Any = None
+    ) -> Any:
+        """Gather one tensor per rank on the root; sizes may differ."""
+        core = self._core
+        if isinstance(ins, torch.Tensor):
+            outs, ins = ([outs] if outs else []), [ins]
+        number = _root(opts, root)
+        target = self._rank("gather", "dst", number)
+        opts = opts if hasattr(opts, "rootRank") else None
+        (tensor,) = ins
+        if core.rank != target:
+            return core.launch("gather", [(core.Igatherv, (tensor, None, target))], [], opts)
+        (parts,) = outs
+        self._one_per_rank("gather", "gather_list", parts)
+        same_dtype("gather", "gather_list and tensor", [*parts, tensor])
+        counts = [part.numel() for part in parts]
+        room = tensor.new_empty(sum(counts))
+        calls = [(core.Igatherv, (tensor, [room, counts], target))]
+        return core.launch("gather", calls, parts, opts, scatter_back(room, parts))
+
+    def gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
+        """Gather one block per rank into one tensor of the root."""
+        core = self._core
+        target = self._rank("gather", "dst", _root(opts, None))
+        if core.rank != target:
+            return core.launch("gather", [(core.Igather, (inp, None, target))], [], opts)
+        self._times_ranks("gather", "output", out, "input", inp)
+        return core.launch("gather", [(core.Igather, (inp, out, target))], [out], opts)
+
+    gather_into_tensor = gather_single
+
+    def scatter(
+        self, outs: Any, ins: Any, opts: Any = None, root: Any = None, timeout: Any = None
+    ) -> Any:
+        """Send one tensor of the root's to each rank; sizes may differ."""
+        core = self._core
+        if isinstance(outs, torch.Tensor):
+            outs, ins = [outs], ([ins] if ins else [])
+        source = self._rank("scatter", "src", _root(opts, root))
+        opts = opts if hasattr(opts, "rootRank") else None
+        (out,) = outs
+        if core.rank != source:
+            return core.launch("scatter", [(core.Iscatterv, (None, out, source))], outs, opts)
+        (parts,) = ins
+        self._one_per_rank("scatter", "scatter_list", parts)
+        same_dtype("scatter", "scatter_list and tensor", [*parts, out])
+        counts = [part.numel() for part in parts]
+        calls = [(core.Iscatterv, ([flat(parts), counts], out, source))]
+        return core.launch("scatter", calls, outs, opts)
+
+    def all_to_all_single(
+        self, out: Any, inp: Any, out_splits: Any = None, in_splits: Any = None, opts: Any = None
+    ) -> Any:
+        """Send a block of rows to each rank and receive one from each."""
+        core = self._core
+        sent = self._rows("input", inp, in_splits)
+        received = self._rows("output", out, out_splits)
+        calls = [(core.Ialltoallv, ([inp, sent], [out, received]))]
+        return core.launch("all_to_all_single", calls, [out], opts)
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Any:
+        """Send a tensor to each rank and receive one from each; sizes may differ."""
+        core = self._core
+        for name, tensors in (("input_tensor_list", ins), ("output_tensor_list", outs)):
+            self._one_per_rank("all_to_all", name, tensors)
+        same_dtype("all_to_all", "the lists", [*ins, *outs])
+        counts = [tensor.numel() for tensor in outs]
+        room = outs[0].new_empty(sum(counts))
+        sent = [flat(ins), [tensor.numel() for tensor in ins]]
+        calls = [(core.Ialltoallv, (sent, [room, counts]))]
+        return core.launch("all_to_all", calls, outs, opts, scatter_back(room, outs))
+
+    def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
+        """Wait for all ranks."""
+        core = self._core
+        return core.launch("barrier", [(core.Ibarrier, ())], [], opts)
+
+    # What is refused before MPI is entered.
+
+    def _rank(self, what: str, name: str, rank: int) -> int:
+        if not 0 <= rank < self._core.size:
+            raise ValueError(
+                f"{what}: {name}={rank} is no rank of the group, which has {self._core.size}"
+            )
+        return rank
+
+    def _one_per_rank(self, what: str, name: str, tensors: Sequence[Any]) -> None:
+        if len(tensors) != self._core.size:
+            raise ValueError(
+                f"{what}: {name} has {len(tensors)} entries, expected one for each of the "
+                f"{self._core.size} ranks of the group"
+            )
+
+    def _times_ranks(self, what: str, name: str, large: Any, other: str, small: Any) -> None:
+        if large.dtype != small.dtype:
+            raise TypeError(f"{what}: {name} holds {large.dtype} but {other} {small.dtype}")
+        if large.numel() != small.numel() * self._core.size:
+            raise ValueError(
+                f"{what}: {name} has {large.numel()} elements, expected those of {other} "
+                f"({small.numel()}) for each of the {self._core.size} ranks of the group"
+            )
+
+    def _rows(self, name: str, tensor: Any, splits: Any) -> list[int]:
+        """Return the elements for each rank, given numbers of rows or nothing."""
+        size = self._core.size
+        rows = tensor.shape[0] if tensor.dim() else 1
+        each = tensor.numel() // rows if rows else 0
+        if not splits:
+            if rows % size:
+                raise ValueError(
+                    f"all_to_all_single: {name} has {rows} rows, which {size} ranks cannot share "
+                    f"evenly; give {name}_split_sizes"
+                )
+            return [rows // size * each] * size
+        self._one_per_rank("all_to_all_single", f"{name}_split_sizes", splits)
+        if sum(splits) != rows:
+            raise ValueError(
+                f"all_to_all_single: {name}_split_sizes add up to {sum(splits)}, but {name} has "
+                f"{rows} rows"
+            )
+        return [split * each for split in splits]
+
+
+def _applied(change: Callable[[Any], None], tensor: Any) -> Callable[[], None]:
+    return lambda: change(tensor)
+
+
+def _timed(opts: Any, timeout: Any) -> Any:
+    if timeout is not None:
+        opts.timeout = timeout
+    return opts
+
+
+def _reducing(opts: Any, op: Any, timeout: Any) -> Any:
+    if op is not None:
+        opts.reduceOp = op
+    return _timed(opts, timeout)
+
+
+def _root(opts: Any, root: Any) -> int:
+    if opts is None:
+        return root or 0
+    return opts.rootRank if hasattr(opts, "rootRank") else int(opts)

@@ -1,0 +1,53 @@
+"""Makes the backend and the rendezvous known to torch. Starts no MPI: creating a group does."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import torch.distributed as dist
+
+from dlmpi.torch import _rendezvous
+
+__all__ = ["NAME", "install_as", "register"]
+
+NAME = "dlmpi"
+DEVICES = ["cpu", "cuda"]
+
+
+def _create(options: Any, pg_options: Any) -> Any:
+    """Create a group; what needs MPI is imported now."""
+    from dlmpi.torch import _create
+
+    return _create.group(options, pg_options)
+
+
+def register() -> None:
+    """Register the backend ``"dlmpi"`` and the rendezvous ``mpi://``.
+
+    Also completes torchrun's variables for ``env://`` where an MPI launcher started this process
+    and some are unset. torch calls this by the entry point ``torch.distributed.backends``.
+    """
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))
+    # Its package names a function of torch's like this module.
+    handlers = import_module("torch.distributed.rendezvous")._rendezvous_handlers
+    handlers.setdefault("mpi", _rendezvous.mpi)
+    if not isinstance(handlers.get("env"), _rendezvous.Env):
+        handlers["env"] = _rendezvous.Env(handlers["env"])
+
+
+def install_as(name: str) -> None:
+    """Serve a backend name of torch's own, such as ``"mpi"``, in this process.
+
+    For programs that say ``init_process_group("mpi")`` on a torch that was built without MPI. The
+    group is dlmpi's all the same, with all that it can do.
+    """
+    register()
+    c10d = dist.distributed_c10d
+    name = name.lower()
+    dist.Backend.register_backend(name, _create, extended_api=True, devices=list(DEVICES))
+    # torch's own recorder would look for a backend class of its own behind this name.
+    getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(name)
+    if name == "mpi":
+        c10d._MPI_AVAILABLE = True

@@ -1,0 +1,206 @@
+"""What torch waits for: an operation as a `Work`, and its `Future`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+if TYPE_CHECKING:
+    from dlmpi._native import Pending
+    from dlmpi.torch._core import Core
+
+__all__ = ["DoneWork", "JointWork", "PendingWork", "may_be_none"]
+
+#: Whether torch takes None for the work of a call that it waits for at once (2.14 and newer).
+may_be_none = hasattr(torch._C._distributed_c10d.Backend, "supports_window")
+NO_TIMEOUT = timedelta(0)
+
+
+def _future(outputs: Sequence[Any]) -> Any:
+    devices = sorted({t.device for t in outputs if t.device.type != "cpu"}, key=str)
+    return torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+
+
+class DoneWork(Work):  # type: ignore[misc]
+    """An operation that has ended well."""
+
+    def __init__(self, outputs: Sequence[Any]) -> None:
+        super().__init__()
+        self._outputs = list(outputs)
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Return at once."""
+        return True
+
+    def is_completed(self) -> bool:
+        """Return True."""
+        return True
+
+    def is_success(self) -> bool:
+        """Return True."""
+        return True
+
+    def exception(self) -> None:
+        """Return None."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def result(self) -> list[Any]:
+        """Return the tensors that were written."""
+        return self._outputs
+
+    def get_future(self) -> Any:
+        """Return a future that holds the tensors that were written."""
+        future = _future(self._outputs)
+        future.set_result(self._outputs)
+        return future
+
+
+class PendingWork(Work):  # type: ignore[misc]
+    """An operation under way."""
+
+    def __init__(
+        self,
+        core: Core,
+        what: str,
+        number: int,
+        pendings: Sequence[Pending],
+        *,
+        outputs: Sequence[Any],
+        limit: float,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._core = core
+        self._what = what
+        self._number = number
+        self._pendings = pendings
+        self._outputs = list(outputs)
+        self._limit = limit
+        self._after = after
+        self._error: Exception | None = None
+        self._settled = False
+        self._lock = threading.Lock()
+        self._future: Any = None
+
+    def _settle(self) -> None:
+        """Put results in their places, once; all calls have ended."""
+        with self._lock:
+            if self._settled:
+                return
+            try:
+                for pending in self._pendings:
+                    self._core.raise_error(pending)
+                if self._after is not None:
+                    self._after()
+            except Exception as error:
+                self._error = error
+            self._settled = True
+
+    def _wait(self, limit: float) -> None:
+        deadline = time.monotonic() + limit
+        for pending in self._pendings:
+            if not pending.done():
+                left = max(deadline - time.monotonic(), 0.0)
+                self._core.wait(self._what, self._number, pending, left)
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Wait for the end; raise what the operation failed with, or that it is late."""
+        if not self._settled:
+            try:
+                self._wait(timeout.total_seconds() if timeout > NO_TIMEOUT else self._limit)
+            except Exception as error:
+                self._error = error
+                raise
+            self._settle()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether the operation has ended, well or not."""
+        if self._settled:
+            return True
+        if all(pending.done() for pending in self._pendings):
+            self._settle()
+            return True
+        return False
+
+    def is_success(self) -> bool:
+        """Whether the operation has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Exception | None:
+        """Return what the operation failed with."""
+        return self._error
+
+    def synchronize(self) -> None:
+        """Wait for the end."""
+        self.wait()
+
+    def result(self) -> list[Any]:
+        """Wait for the end and return the tensors that were written."""
+        self.wait()
+        return self._outputs
+
+    def source_rank(self) -> int:
+        """Return the rank whose message a receive took."""
+        self.wait()
+        source = self._pendings[0].source() if self._pendings else None
+        if source is None:
+            raise RuntimeError(f"{self._what}: only a receive has a source")
+        return source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """Return a future that is completed with the tensors that were written."""
+        with self._lock:
+            first = self._future is None
+            if first:
+                self._future = _future(self._outputs)
+        if first:
+            if self._pendings and not self._settled:
+                self._pendings[-1].then(self._complete)
+            else:
+                self._complete()
+        return self._future
+
+    def _complete(self) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(self._outputs)
+
+
+class JointWork(PendingWork):
+    """Several operations as one."""
+
+    def __init__(self, core: Core, works: Sequence[PendingWork]) -> None:
+        pendings = [pending for work in works for pending in work._pendings]
+        outputs = [tensor for work in works for tensor in work._outputs]
+        number = works[-1]._number if works else core.sequence
+        limit = max((work._limit for work in works), default=core.timeout)
+
+        def after() -> None:
+            for work in works:
+                work.wait()
+
+        super().__init__(
+            core,
+            "a coalesced call",
+            number,
+            pendings,
+            outputs=outputs,
+            limit=limit,
+            after=after,
+        )
