@@ -1,4 +1,4 @@
-"""Ctrl-C while a rank waits in MPI: the first is heard when the call returns, the second ends the job."""
+"""Ctrl-C while a rank waits in MPI: the first is heard when the call returns, the second ends."""
 
 from __future__ import annotations
 

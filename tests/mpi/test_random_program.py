@@ -1,4 +1,4 @@
-"""A random program: hundreds of calls in a row, each with a drawn operation, dtype, layout,
+"""A random program: thousands of calls in a row, each with a drawn operation, dtype, layout,
 framework and communicator. All ranks draw the same program; each computes what it must get."""
 
 from __future__ import annotations
@@ -10,24 +10,16 @@ import dlmpi
 from dlmpi import MPI
 from support.dtypes import TABLE
 from support.immediate import Immediate
-from support.programs import REDUCIBLE, Group, move, pick, reduce, ring
+from support.programs import REDUCIBLE, make_groups, move, other, pick, reduce, ring
 
 pytestmark = pytest.mark.mpi
-STEPS = 150
+STEPS = 300
 
 
 @pytest.fixture
 def groups(comm):
-    made = [
-        comm.Dup(),
-        comm.Split(comm.rank % 2, comm.rank),
-        comm.Split(0, -comm.rank),
-        comm.Create_cart([comm.size], periods=[True], reorder=False),
-        comm.Split(comm.rank, 0),
-    ]
-    yield [Group(one, comm) for one in made] + [Group(comm, comm)]
-    for one in made:
-        one.Free()
+    with make_groups(comm) as made:
+        yield made
 
 
 @pytest.mark.parametrize("turn", range(4))
@@ -84,10 +76,6 @@ def finish(entry, local):
     except Exception as error:
         error.add_note(name)
         raise
-
-
-def other(rng, things, but):
-    return pick(rng, [thing for thing in things if thing != but])
 
 
 @pytest.mark.parametrize("turn", range(2))

@@ -5,7 +5,8 @@ Knows the tables of operations, not which form (blocking or not) the communicato
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,21 @@ class Group:
         return twin
 
 
+@contextmanager
+def make_groups(world: Any) -> Iterator[list[Group]]:
+    """The world, duplicates and parts of it in other orders, freed at the end."""
+    made = [
+        world.Dup(),
+        world.Split(world.rank % 2, world.rank),
+        world.Split(0, -world.rank),
+        world.Create_cart([world.size], periods=[True], reorder=False),
+        world.Split(world.rank, 0),
+    ]
+    yield [Group(one, world) for one in made] + [Group(world, world)]
+    for one in made:
+        one.Free()
+
+
 def _mpi() -> Any:
     from dlmpi import MPI
 
@@ -51,9 +67,17 @@ def box(rng, dtype, layouts, n):
     return Box(framework, dtype, pick(rng, fitting), n, rng)
 
 
-def move(world, group, dtype, n, *, rng, local):
-    """Make a drawn movement; return its name and what to check when it has completed."""
+def other(rng: np.random.Generator, things: Sequence[Any], but: Any) -> Any:
+    return pick(rng, [thing for thing in things if thing != but])
+
+
+def move(world, group, dtype, n, *, rng, local, change=""):
+    """Make a drawn movement; return its name and what to check when it has completed. A rank that
+    gives a `change` ("operation", "root") makes a call that disagrees in it with the others."""
     operation, roots = pick(rng, MOVES), int(rng.integers(1 << 16))
+    roots += change == "root"
+    if change == "operation":
+        operation = other(local, MOVES, operation)
     boxes = {}
     for r in range(world.size):
         members = group.members[r]
@@ -76,9 +100,16 @@ def move(world, group, dtype, n, *, rng, local):
     return operation.name, lambda: out.expect(want)
 
 
-def reduce(world, group, dtype, n, *, rng, local):
+def reduce(world, group, dtype, n, *, rng, local, change=""):
+    """As :func:`move` for a reduction, which can disagree in "op" besides."""
     reduction, roots = pick(rng, REDUCTIONS), int(rng.integers(1 << 16))
-    op = pick(rng, [name for name in UFUNCS if has_meaning(name, dtype)])
+    ops = [name for name in UFUNCS if has_meaning(name, dtype)]
+    op = pick(rng, ops)
+    roots += change == "root"
+    if change == "operation":
+        reduction = other(local, REDUCTIONS, reduction)
+    if change == "op":
+        op = other(local, ops, op)
     boxes = {}
     for r in range(world.size):
         total = reduction.gives(len(group.members[r])) * n

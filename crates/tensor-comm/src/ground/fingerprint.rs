@@ -112,7 +112,11 @@ fn amount(comm: Comm, call: &Call) -> Option<u64> {
             Arg::Blocks(blocks) => Some(digest(blocks.counts(), blocks.view().itemsize())),
             _ => None,
         },
-        ReduceScatter => call.recvcounts.as_deref().map(|counts| digest(counts, 1)),
+        // Without counts the ranks are asked for them, which all or none must do.
+        ReduceScatter => match &call.recvcounts {
+            Some(counts) => Some(digest(counts, 1)),
+            None => whole(&call.send),
+        },
         Barrier | Gatherv | Scatterv | Alltoallv => None,
     }
 }
