@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from workplace import MAIN, MPI_VENVS, ROOT, Venv
@@ -43,14 +44,23 @@ def write_stamp(venv: Venv, stamp: dict[str, object]) -> None:
     (venv.path / STAMP).write_text(json.dumps(stamp, indent=1))
 
 
+@cache
+def version_of(interpreter: str) -> str:
+    """What `sys.version` is there."""
+    if interpreter == sys.executable:
+        return sys.version
+    query = [interpreter, "-c", "import sys; print(sys.version)"]
+    return subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def create(venv: Venv) -> dict[str, object]:
-    """Make the environment, or keep the one that this interpreter made earlier."""
-    stamp = read_stamp(venv)
-    if stamp.get("python") == sys.version and Path(venv.python).exists():
+    """Make the environment, or keep the one that the same interpreter made earlier."""
+    stamp, version = read_stamp(venv), version_of(venv.maker)
+    if stamp.get("python") == version and Path(venv.python).exists():
         return stamp
     shutil.rmtree(venv.path, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(venv.path)], check=True)
-    stamp = {"python": sys.version, "installed": []}
+    subprocess.run([venv.maker, "-m", "venv", str(venv.path)], check=True)
+    stamp = {"python": version, "installed": []}
     write_stamp(venv, stamp)
     return stamp
 

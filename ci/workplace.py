@@ -28,9 +28,10 @@ TIMED_OUT = 124
 
 @dataclass(frozen=True)
 class Venv:
-    """A virtual environment with one MPI library in it."""
+    """A virtual environment with one MPI library in it, and the interpreter that makes it."""
 
     path: Path
+    maker: str = sys.executable
 
     def tool(self, name: str) -> str:
         return str(self.path / "bin" / name)

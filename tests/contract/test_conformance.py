@@ -36,11 +36,40 @@ def test_child_ends_well(producer):
     assert not result(producer).words
 
 
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_nothing_is_left_behind(producer):
+    """Shorter than `python -m dlmpi conformance --leaks`, which `make compat` runs everywhere."""
+    if not PRODUCERS[producer].installed():
+        pytest.skip(f"{PRODUCERS[producer].module} is not installed")
+    found = judge.judge(PRODUCERS[producer], deadline=110, turns=300)
+    assert not found.words
+    assert not [row for row in found.rows if row.verdict in judge.WRONG]
+    assert any(row.verdict == "flat" for row in found.rows)
+
+
 def made(name, *cases):
     return table.Producer(name, "numpy", "import os", "x", tuple(table.Case(**c) for c in cases))
 
 
-def judged(monkeypatch, tmp_path, *cases):
+#: Producers that leave something behind by each export: an object, memory, a reference.
+PRELUDE = """import os, ctypes
+class Leaky(Standin):
+    kept = []
+    def __dlpack__(self, **call):
+        self.leave()
+        return self.array.__dlpack__()
+class Objects(Leaky):
+    def leave(self): self.kept.append(object())
+class Memory(Leaky):
+    def leave(self): ctypes.CDLL(None).malloc(64)
+class References(Leaky):
+    def leave(self): ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+class Clean(Leaky):
+    def leave(self): pass
+"""
+
+
+def judged(monkeypatch, tmp_path, *cases, turns=0):
     """What the judge says of cases that are not in the table."""
     rows = "\n".join(
         "[[case]]\n" + "\n".join(f"{key} = {value!r}" for key, value in case.items())
@@ -48,7 +77,7 @@ def judged(monkeypatch, tmp_path, *cases):
     )
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "made.toml").write_text(
-        f'module = "numpy"\nprelude = "import os"\nread = "x"\n{rows}\n'
+        f"module = \"numpy\"\nprelude = '''{PRELUDE}'''\nread = \"x\"\n{rows}\n"
     )
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.resources, pathlib\n"
@@ -57,7 +86,7 @@ def judged(monkeypatch, tmp_path, *cases):
         "importlib.resources.files = lambda p: here if p == 'dlmpi._conformance' else real(p)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return judge.judge(made("made", *cases), deadline=60)
+    return judge.judge(made("made", *cases), deadline=60, turns=turns)
 
 
 def test_wrong_answers_and_crashes_are_found(monkeypatch, tmp_path):
@@ -86,3 +115,11 @@ def test_wrong_answers_and_crashes_are_found(monkeypatch, tmp_path):
     assert set(verdicts.values()) == {"WRONG"}, verdicts
     assert len(verdicts) == 8
     assert not result.right()
+
+
+def test_what_is_left_behind_is_found(monkeypatch, tmp_path):
+    kinds = ("Objects", "Memory", "References", "Clean")
+    rows = [{"name": k, "make": f"{k}(np.arange(4.0))", "send": "float64"} for k in kinds]
+    result = judged(monkeypatch, tmp_path, *rows, turns=500)
+    verdicts = {row.case: row.verdict for row in result.rows}
+    assert verdicts == dict.fromkeys(kinds[:-1], "LEAKS") | {"Clean": "flat"}, result

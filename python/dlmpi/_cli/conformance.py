@@ -1,9 +1,11 @@
 """Show how each installed array library fares with dlmpi, case by case.
 
-    python -m dlmpi conformance [PRODUCER ...] [--json] [--failures]
+    python -m dlmpi conformance [PRODUCER ...] [--leaks] [--json] [--failures]
 
 One child process per producer, so that libraries don't meet and a crash is a result. Exit code 1
-when a case came out otherwise than the table says.
+when a case came out otherwise than the table says. With --leaks, each kind of call that a case
+allows, and several that fail, are made two thousand times, which is at least ten thousand of either
+for every producer, and what they leave behind is reported.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from dlmpi._conformance import judge, table
 
 __all__ = ["main"]
 
+TURNS = 2_000
+
 
 def main(arguments: list[str]) -> int:
     """Print the table for what is installed; return 1 if anything is wrong."""
@@ -24,13 +28,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m dlmpi conformance", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("producer", nargs="*", choices=[[], *known], help=", ".join(known))
+    parser.add_argument("--leaks", action="store_true", help="repeat each call 2 000 times")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--failures", action="store_true", help="print only what is wrong")
     options = parser.parse_args(arguments)
     if find_spec("numpy") is None:
         parser.error("the right answers come from NumPy; install it")
     names = options.producer or [name for name in known if known[name].installed()]
-    results = {name: judge.judge(known[name]) for name in names}
+    turns = TURNS if options.leaks else 0
+    results = {name: judge.judge(known[name], judge.DEADLINE, turns) for name in names}
     if options.json:
         print(json.dumps({name: result.facts() for name, result in results.items()}, indent=1))
     else:

@@ -17,7 +17,7 @@ from dlmpi._conformance.table import Producer
 __all__ = ["WRONG", "Result", "Row", "judge"]
 
 #: Verdicts that are not right.
-WRONG = ("WRONG", "CRASHED", "HUNG", "NOT RUN")
+WRONG = ("WRONG", "LEAKS", "CRASHED", "HUNG", "NOT RUN")
 DEADLINE = 600.0
 
 
@@ -51,9 +51,12 @@ class Result:
         }
 
 
-def judge(producer: Producer, deadline: float = DEADLINE) -> Result:
-    """Run a producer's cases; a case that ends the process is a result too."""
-    command = [sys.executable, "-m", "dlmpi._conformance.probe", producer.name]
+def judge(producer: Producer, deadline: float = DEADLINE, turns: int = 0) -> Result:
+    """Run a producer's cases, each `turns` times if that is set, to see what calls leave behind.
+
+    A case that ends the process is a result too.
+    """
+    command = [sys.executable, "-m", "dlmpi._conformance.probe", producer.name, str(turns)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     try:
         done = subprocess.run(

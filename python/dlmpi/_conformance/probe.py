@@ -1,6 +1,8 @@
 """Runs the cases of one producer on COMM_SELF and says what came of each.
 
-Usage: python -m dlmpi._conformance.probe PRODUCER
+Usage: python -m dlmpi._conformance.probe PRODUCER [TURNS]
+
+With a number of turns, each case that has a tensor is repeated that often to see what is left.
 
 Writes one JSON line before each case and one after it, so that whoever reads them knows which case
 ended the process. Knows nothing of how results are shown.
@@ -8,15 +10,16 @@ ended the process. Knows nothing of how results are shown.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sys
 import warnings
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
-from dlmpi._conformance import oracle, standins
+from dlmpi._conformance import leaks, oracle, standins
 from dlmpi._conformance.table import Case, Producer, producers
 
 __all__ = ["main"]
@@ -30,6 +33,14 @@ class WrongError(AssertionError):
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def _released(name: str) -> str:
+    """Return the version of a package that does not say it itself."""
+    try:
+        return metadata.version(name.partition(".")[0])
+    except metadata.PackageNotFoundError:
+        return "0"
 
 
 def _expect(expected: str, action: Callable[[], object], argument: str = "") -> None:
@@ -76,7 +87,7 @@ class Probe:
         }
         exec(producer.prelude, self.names)
         module = import_module(producer.module.split(",")[0].strip())
-        self.version = str(getattr(module, "__version__", "0"))
+        self.version = str(getattr(module, "__version__", "") or _released(module.__name__))
 
     def value(self, expression: str, **more: Any) -> Any:
         return eval(expression, {**self.names, **more})
@@ -111,6 +122,9 @@ class Probe:
             self.receive(case)
         if case.sum:
             self.reduce(case)
+
+    def repeat(self, case: Case, turns: int) -> None:
+        leaks.watch(case, lambda: self.value(case.make), self.comm, self.mpi, turns)
 
     def wanted(self, case: Case) -> bytes:
         return oracle.as_bytes(self.value(case.want) if case.want else oracle.default(case.send))
@@ -157,8 +171,8 @@ class Probe:
             raise WrongError(f"one rank's sum is {out.tobytes()[:64].hex()}")
 
 
-def main(name: str) -> None:
-    """Run every case of a producer."""
+def main(name: str, turns: int = 0) -> None:
+    """Run every case of a producer, once or `turns` times."""
     producer = producers()[name]
     warnings.simplefilter("ignore")
 
@@ -169,17 +183,23 @@ def main(name: str) -> None:
     say(version=probe.version)
     for case in producer.cases:
         say(begin=case.name)
-        reason = probe.left_out(case)
+        reason = probe.left_out(case) or ("has no tensor" if turns and not case.make else "")
         if reason:
             say(case=case.name, verdict="left out", words=reason)
             continue
         try:
-            probe.run(case)
+            if turns:
+                probe.repeat(case, turns)
+            else:
+                probe.run(case)
+        except leaks.LeakError as error:
+            say(case=case.name, verdict="LEAKS", words=str(error))
         except Exception as error:
             say(case=case.name, verdict="WRONG", words=f"{type(error).__name__}: {error}")
         else:
-            say(case=case.name, verdict="ok", words="")
+            say(case=case.name, verdict="flat" if turns else "ok", words="")
+    gc.unfreeze()  # leaks.py freezes; some libraries report what is left at the end
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))
