@@ -93,6 +93,20 @@ impl Foreign {
         }
     }
 
+    /// Hands the structure to a consumer, who calls its deleter; a legacy one comes back, since its consumers are others.
+    ///
+    /// # Errors
+    /// - The object itself, when it holds no `DLManagedTensorVersioned`.
+    pub fn into_versioned(self) -> Result<*mut DLManagedTensorVersioned, Foreign> {
+        match self.form {
+            Form::Versioned(ptr) => {
+                core::mem::forget(self);
+                Ok(ptr)
+            }
+            Form::Legacy(_) => Err(self),
+        }
+    }
+
     /// Gives the memory up without releasing it: for an interpreter that is shutting down.
     #[inline]
     pub fn into_leaked(self) {

@@ -9,6 +9,7 @@
 //! - [`Foreign`]: a managed tensor that a producer handed over. Its deleter runs exactly once.
 //! - [`View`]: address, [`Layout`], [`DType`], [`Device`] and permissions, checked once, at the door.
 //!   Everything after it may rely on them: no size overflows, no pointer with elements is NULL.
+//! - [`Element`]: Rust types that are elements; [`export`]: memory of ours as a managed tensor.
 //! - [`DoorError`]: why the door stayed shut, in words for the person who passed the tensor.
 //!
 //! A view of memory whose owner is known needs no capsule:
@@ -43,7 +44,9 @@ pub mod abi;
 mod device;
 mod door;
 mod dtype;
+mod element;
 mod error;
+mod export;
 mod foreign;
 mod layout;
 mod overlap;
@@ -51,7 +54,14 @@ mod view;
 
 pub use device::{Device, DeviceKind};
 pub use dtype::{DType, TypeCode};
+pub use element::Element;
 pub use error::{DoorError, LayoutError};
+pub use export::export;
 pub use foreign::Foreign;
 pub use layout::{Layout, MAX_NDIM};
 pub use view::View;
+
+#[cfg(feature = "half")]
+pub use half;
+#[cfg(feature = "complex")]
+pub use num_complex;

@@ -11,6 +11,12 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
+pub use mpi::topology::AsCommunicator;
+
+/// What has a communicator's raw handle: rsmpi's communicator types.
+pub trait AsComm: AsRaw<Raw = ffi::MPI_Comm> {}
+impl<T: AsRaw<Raw = ffi::MPI_Comm>> AsComm for T {}
+
 /// Loads the table from the MPI library that rsmpi links, and checks that it is that one.
 ///
 /// # Errors

@@ -1,0 +1,168 @@
+//! The one error type, which says which ranks know of it.
+
+use std::fmt;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of thing went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No MPI library could be used.
+    Library,
+    /// A tensor cannot be lent or written: no plain memory, elements that share memory, an unreachable device.
+    Tensor,
+    /// A rank, tag, count, dtype or operation that does not fit.
+    Argument,
+    /// The ranks called different things; the text says what each one called.
+    Mismatch,
+    /// This process or thread may not communicate now: MPI is finalised, its thread level is too low, the process
+    /// was forked.
+    State,
+    /// MPI reported an error.
+    Mpi {
+        /// What the call returned.
+        code: i32,
+        /// Its class, in the numbering of the loaded library.
+        class: i32,
+    },
+    /// A device's driver reported an error.
+    Device,
+    /// A result that was not `Ok` on some rank, told to all by [`crate::Comm::agree`].
+    Agreed,
+}
+
+/// Which ranks know of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KnownTo {
+    /// This one, surely. It was found before MPI was entered. Of a collective that was checked, the other ranks
+    /// learn by an [`ErrorKind::Mismatch`]; of any other operation they do not, and wait.
+    ThisRank,
+    /// Every rank of the communicator has this error from the same call, and none is left waiting.
+    EveryRank,
+    /// Nobody can tell: MPI reported it here.
+    Unknown,
+}
+
+/// Why an operation did not happen, or did not end well.
+///
+/// ```
+/// use dlmpi::{ErrorKind, KnownTo};
+///
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let error = world.send(&1.5f32, 99, 0).unwrap_err();
+/// assert_eq!((error.kind(), error.known_to()), (ErrorKind::Argument, KnownTo::ThisRank));
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    known_to: KnownTo,
+    text: String,
+}
+
+impl Error {
+    /// An error of a tensor, for implementations of [`crate::Tensor`].
+    pub fn tensor(text: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Tensor, KnownTo::ThisRank, text)
+    }
+
+    pub(crate) fn new(kind: ErrorKind, known_to: KnownTo, text: impl Into<String>) -> Error {
+        Error {
+            kind,
+            known_to,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn argument(text: String) -> Error {
+        Error::new(ErrorKind::Argument, KnownTo::ThisRank, text)
+    }
+
+    pub(crate) fn state(text: impl Into<String>) -> Error {
+        Error::new(ErrorKind::State, KnownTo::ThisRank, text)
+    }
+
+    /// What kind of thing went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Which ranks know.
+    pub fn known_to(&self) -> KnownTo {
+        self.known_to
+    }
+
+    /// As `tensor-comm` takes it, to tell the other ranks.
+    pub(crate) fn as_refusal(&self) -> tensor_comm::Error {
+        let text = self.text.clone();
+        match self.kind {
+            ErrorKind::Tensor => tensor_comm::Error::Buffer(text),
+            ErrorKind::Argument => tensor_comm::Error::Value(text),
+            _ => tensor_comm::Error::State(text),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Error {
+    /// What a `main` that returns it prints: the words first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({:?}, known to: {:?})",
+            self.text, self.kind, self.known_to
+        )
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<dlpack_core::DoorError> for Error {
+    fn from(error: dlpack_core::DoorError) -> Error {
+        Error::tensor(error.to_string())
+    }
+}
+
+impl From<mpi_runtime::LoadError> for Error {
+    fn from(error: mpi_runtime::LoadError) -> Error {
+        Error::new(ErrorKind::Library, KnownTo::ThisRank, error.to_string())
+    }
+}
+
+impl From<mpi_runtime::Error> for Error {
+    fn from(error: mpi_runtime::Error) -> Error {
+        let (kind, known_to) = match error.mpi() {
+            Some(mpi) => {
+                let (code, class) = (mpi.code, mpi.class);
+                (ErrorKind::Mpi { code, class }, KnownTo::Unknown)
+            }
+            None => (ErrorKind::Argument, KnownTo::ThisRank),
+        };
+        Error::new(kind, known_to, error.to_string())
+    }
+}
+
+impl From<tensor_comm::Error> for Error {
+    fn from(error: tensor_comm::Error) -> Error {
+        use tensor_comm::Error as E;
+        let text = error.to_string();
+        let (kind, known_to) = match error {
+            E::Mpi(error) => return error.into(),
+            E::Mismatch(_) => (ErrorKind::Mismatch, KnownTo::EveryRank),
+            E::Buffer(_) => (ErrorKind::Tensor, KnownTo::ThisRank),
+            E::Type(_) | E::Value(_) => (ErrorKind::Argument, KnownTo::ThisRank),
+            E::Device(_) => (ErrorKind::Device, KnownTo::ThisRank),
+            _ => (ErrorKind::State, KnownTo::ThisRank),
+        };
+        Error::new(kind, known_to, text)
+    }
+}
