@@ -49,9 +49,7 @@ def debugged() -> bool:
     """Whether a Python debugger steps through this thread."""
     trace = sys.gettrace()
     where = str(getattr(trace, "__module__", "") or type(trace).__module__)
-    return where.split(".", maxsplit=1)[0].startswith(
-        ("pdb", "bdb", "pydevd", "_pydevd", "debugpy")
-    )
+    return where.startswith(("pdb", "bdb", "pydevd", "_pydevd", "debugpy"))
 
 
 @contextmanager

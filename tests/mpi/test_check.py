@@ -96,6 +96,37 @@ def test_every_rank_raises_and_goes_on(fresh, field):
     still_usable(fresh)
 
 
+def line_of(function):
+    return f"{__file__[-40:]}:{function.__code__.co_firstlineno}"
+
+
+@pytest.mark.parametrize("field", DISAGREE)
+def test_the_lines_of_all_ranks_are_named(fresh, field):
+    most, last = DISAGREE[field]
+    with pytest.raises(dlmpi.MismatchError) as caught:
+        (last if odd(fresh) else most)(fresh)
+    rows = str(caught.value).splitlines()
+    (ours,) = [row for row in rows if row.startswith(f"  rank {fresh.size - 1}: ")]
+    assert ours.endswith(line_of(last)), rows
+    (others,) = [row for row in rows if row.startswith("  rank") and row != ours]
+    assert others.endswith(line_of(most)), rows
+
+
+def test_a_non_blocking_call_is_named_by_the_line_that_started_it(fresh):
+    start = lambda: fresh.Iallreduce(MPI.IN_PLACE, np.ones(4 + odd(fresh)))  # noqa: E731
+    request = start()
+    with pytest.raises(dlmpi.MismatchError) as caught:
+        request.Wait()
+    assert str(caught.value).count(line_of(start)) == 2
+
+
+def test_functions_are_named_by_the_users_line(fresh):
+    call = lambda: dlmpi.allreduce(np.ones(4 + odd(fresh)), comm=fresh)  # noqa: E731
+    with pytest.raises(dlmpi.MismatchError) as caught:
+        call()
+    assert str(caught.value).count(line_of(call)) == 2
+
+
 def test_all_ranks_see_the_same_words(fresh):
     with pytest.raises(dlmpi.MismatchError) as caught:
         fresh.Allreduce(MPI.IN_PLACE, np.ones(4 + odd(fresh)))

@@ -138,6 +138,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("AVG", Bound::new(module.py(), Avg)?)?;
+        py_bridge::site::install();
         py_bridge::registry::install(vec![
             Box::new(numpy_bridge::NumPy),
             Box::new(torch_bridge::Torch),

@@ -94,6 +94,12 @@ pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
         Error::Type(words) => PyTypeError::new_err(words),
         Error::Value(words) => PyValueError::new_err(words),
         Error::Mpi(error) => mpi(py, &error),
+        Error::Truncated { error, words } => {
+            let error = mpi(py, &error);
+            // Without the note the exception is still the right one.
+            let _ = error.value(py).call_method1("add_note", (words,));
+            error
+        }
         Error::Mismatch(words) => MismatchError::new_err(words),
         other => PyRuntimeError::new_err(other.to_string()),
     }

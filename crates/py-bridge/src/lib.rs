@@ -45,6 +45,7 @@ pub mod policy;
 pub mod raw;
 pub mod registry;
 pub mod request;
+pub mod site;
 pub mod starter;
 pub mod table;
 pub mod typestr;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::{errors, mpi4py};
+use crate::{errors, mpi4py, site};
 
 /// Bytes of a stack at most.
 const STACK: usize = 1 << 16;
@@ -22,9 +22,12 @@ const STACK: usize = 1 << 16;
 pub fn start(py: Python<'_>, signal: i32, descriptor: i32) -> PyResult<()> {
     let mpi = mpi4py::bound()?.mpi();
     let one_at_a_time = Mutex::new(());
-    tensor_comm::watch::set_stack(move || {
-        let _guard = one_at_a_time.lock();
-        stack(signal, descriptor)
+    tensor_comm::watch::set_stack(tensor_comm::watch::Stack {
+        get: Box::new(move || {
+            let _guard = one_at_a_time.lock();
+            stack(signal, descriptor)
+        }),
+        own: site::folder(py, "dlmpi").unwrap_or_default(),
     });
     tensor_comm::Comm::new(mpi, mpi.comm_world())
         .and_then(|world| py.detach(|| tensor_comm::watch::start(world)))

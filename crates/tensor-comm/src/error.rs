@@ -32,6 +32,14 @@ pub enum Error {
     /// MPI itself reported an error.
     #[error(transparent)]
     Mpi(#[from] mpi_runtime::Error),
+    /// MPI reports a message that is longer than its room (`MPI_ERR_TRUNCATE`); in words which room.
+    #[error("{error} ({words})")]
+    Truncated {
+        /// What MPI reports.
+        error: mpi_runtime::Error,
+        /// What the room was, and what to do.
+        words: String,
+    },
     /// The device's driver reported an error.
     #[error(transparent)]
     Device(#[from] DeviceError),

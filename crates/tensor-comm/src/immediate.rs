@@ -54,7 +54,7 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
         }
         (Ok(plan), Some(state)) => {
             state.begin()?;
-            let exchange = gate.exchange(Some(call));
+            let exchange = gate.exchange(Some(call)).map(Exchange::noting_the_site);
             Collective::ordered(plan, Arc::clone(state), exchange, gate.tag(), watched)
         }
         (Err(why), _) => {
@@ -105,7 +105,7 @@ fn compare(exchange: Option<Exchange>, gate: &Gate) -> Result<()> {
     };
     engine::allowed(state.comm().mpi())?;
     state.begin()?;
-    let collective = Collective::compared(Arc::clone(state), exchange);
+    let collective = Collective::compared(Arc::clone(state), exchange.noting_the_site());
     let about = gate.about(Brief::named(gate.kind().name()));
     engine::carry(&engine::begin(collective, Box::new(()), about))
 }

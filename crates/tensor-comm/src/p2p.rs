@@ -6,7 +6,7 @@ use crate::arg::Part;
 use crate::arrival::{self, Room};
 use crate::comm::Comm;
 use crate::counted::{Counted, counted};
-use crate::error::Result;
+use crate::error::{Error, Result, value_error};
 use crate::side::{Ranges, Side, may_alias};
 use crate::wire::Element;
 use crate::wiretype::{WireType, byte, wire_type};
@@ -71,18 +71,48 @@ impl Message {
         }
     }
 
-    /// Brings home as many whole elements as came.
+    /// Brings home what came, which must be whole elements.
     pub fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
-        if self.side.is_direct() {
-            return Ok(());
-        }
         let mpi = comm.mpi();
         // SAFETY:
         // - MPI has just filled this status in.
         let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
         // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
         let whole = came.map_or(usize::MAX, |came| came as usize / self.wire.bytes);
-        self.side.settle(whole, None)
+        if !self.side.is_direct() {
+            self.side.settle(whole, None)?;
+        }
+        match came {
+            Some(came) if came as usize % self.wire.bytes != 0 => Err(value_error!(
+                "the message of {came} bytes that came is no whole number of {} of {} bytes each; receive it as \
+                 the dtype that was sent",
+                self.side.view().dtype(),
+                self.wire.bytes
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says which room was too small, where that is the error.
+    pub fn explain(&self, comm: Comm, error: Error) -> Error {
+        match error {
+            Error::Mpi(mpi_runtime::Error::Mpi(inner))
+                if inner.class == comm.mpi().constants().err_truncate =>
+            {
+                let view = self.side.view();
+                Error::Truncated {
+                    error: inner.into(),
+                    words: format!(
+                        "the message is longer than the room for it, {} elements of {} ({} bytes): receive into a larger \
+                         tensor, or ask for the size first (Probe and Get_count)",
+                        self.bytes / self.wire.bytes.max(1),
+                        view.dtype(),
+                        self.bytes
+                    ),
+                }
+            }
+            other => other,
+        }
     }
 }
 
@@ -126,14 +156,14 @@ pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Re
 pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) -> Result<()> {
     let message = Message::receiving(*comm, part)?;
     let mut own = StatusBuf::new();
-    let status = filled(&message, status, &mut own);
+    let status = filled(status, &mut own);
     let (mpi, room) = (comm.mpi(), message.room());
     // SAFETY:
     // - the side has room for as many elements, writable (side.rs), and lives past the call.
     // - `status` is the caller's or our own.
-    unsafe {
+    let received = unsafe {
         if arrival::overruns(mpi) {
-            arrival::recv(mpi, &room, source, tag, comm.raw(), status)?;
+            arrival::recv(mpi, &room, source, tag, comm.raw(), status)
         } else {
             mpi.recv(
                 room.ptr,
@@ -143,9 +173,11 @@ pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) 
                 tag,
                 comm.raw(),
                 status,
-            )?;
+            )
+            .map_err(Error::from)
         }
-    }
+    };
+    received.map_err(|error| message.explain(*comm, error))?;
     message.settle(*comm, status)
 }
 
@@ -168,7 +200,7 @@ pub fn sendrecv(
     let out = Message::sending(*comm, send, may_alias(send.view(), recv.view()))?;
     let into = Message::receiving(*comm, recv)?;
     let mut own = StatusBuf::new();
-    let status = filled(&into, status, &mut own);
+    let status = filled(status, &mut own);
     let (mpi, raw) = (comm.mpi(), comm.raw());
     let (from, room) = (out.room(), into.room());
     // SAFETY:
@@ -176,12 +208,12 @@ pub fn sendrecv(
     //   receiving one is writable (side.rs).
     // - `status` is the caller's or our own.
     // - the send is waited for before its side goes, whatever became of the receive.
-    unsafe {
+    let done = unsafe {
         if arrival::overruns(mpi) {
             let mut sending = mpi.isend(from.ptr, from.count, from.datatype, dest, sendtag, raw)?;
             let received = arrival::recv(mpi, &room, source, recvtag, raw, status);
             mpi.wait(&mut sending, StatusPtr::ignore())?;
-            received?;
+            received
         } else {
             mpi.sendrecv(
                 from.ptr,
@@ -196,15 +228,17 @@ pub fn sendrecv(
                 recvtag,
                 raw,
                 status,
-            )?;
+            )
+            .map_err(Error::from)
         }
-    }
+    };
+    done.map_err(|error| into.explain(*comm, error))?;
     into.settle(*comm, status)
 }
 
-/// The caller's status, or our own where the number of elements is needed and the caller ignores it.
-fn filled(message: &Message, status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
-    if status.is_ignore() && !message.side.is_direct() {
+/// The caller's status, or our own where the caller ignores it: what came is always counted.
+fn filled(status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
+    if status.is_ignore() {
         own.as_ptr()
     } else {
         status

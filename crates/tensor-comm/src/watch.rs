@@ -37,7 +37,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Whether the engine's thread asks and answers.
 static ANSWERING: AtomicBool = AtomicBool::new(false);
 static WAITS: Mutex<Vec<Wait>> = Mutex::new(Vec::new());
-static STACK: OnceLock<Box<dyn Fn() -> String + Send + Sync>> = OnceLock::new();
+static STACK: OnceLock<Stack> = OnceLock::new();
 
 thread_local! {
     /// What [`limit_here`] said.
@@ -109,14 +109,22 @@ pub fn start(comm: Comm) -> Result<()> {
     crate::engine::run_always()
 }
 
-/// Says how to get the Python stack of this process, by means that work while no thread of it does.
-pub fn set_stack(stack: impl Fn() -> String + Send + Sync + 'static) {
+/// How the Python stacks of this process are got.
+pub struct Stack {
+    /// By means that work while no thread of it does.
+    pub get: Box<dyn Fn() -> String + Send + Sync>,
+    /// Files below this folder are not the user's.
+    pub own: String,
+}
+
+/// Says how to get them.
+pub fn set_stack(stack: Stack) {
     // Whoever came first stays: there is one interpreter.
-    let _ = STACK.set(Box::new(stack));
+    let _ = STACK.set(stack);
 }
 
 fn stack() -> String {
-    STACK.get().map_or_else(String::new, |stack| stack())
+    STACK.get().map_or_else(String::new, |stack| (stack.get)())
 }
 
 /// Whether the engine's thread has waits to look at.

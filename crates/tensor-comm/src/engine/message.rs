@@ -171,7 +171,8 @@ impl Job for Passing {
         let status = status.as_ptr();
         // SAFETY:
         // - the request is this operation's, and completed nowhere else; the status is writable.
-        if !unsafe { mpi.test(request, status) }? {
+        let landed = unsafe { mpi.test(request, status) };
+        if !landed.map_err(|error| self.message.explain(self.comm, error.into()))? {
             return Ok(step);
         }
         let Some(envelope) = &self.envelope else {
@@ -180,11 +181,12 @@ impl Job for Passing {
         if too_long.is_some() {
             let code = mpi.constants().err_truncate;
             mpi.comm_call_errhandler(self.comm.raw(), code)?;
-            return Err(Error::Mpi(MpiCallError::Mpi(MpiError {
+            let error = Error::Mpi(MpiCallError::Mpi(MpiError {
                 code,
                 class: code,
                 call: "MPI_Irecv",
-            })));
+            }));
+            return Err(self.message.explain(self.comm, error));
         }
         // SAFETY:
         // - MPI has just filled the status of a receive.

@@ -11,6 +11,7 @@ use mpi_runtime::{Basic, Request, StatusPtr};
 use super::fingerprint::{FIELDS, Fingerprint, WORDS};
 use super::state::State;
 use crate::error::{Error, Result};
+use crate::site;
 use crate::wiretype::byte;
 
 /// Maxima of all fields and of their complements, whether some rank refuses, and a number for the communicator.
@@ -22,7 +23,9 @@ const ID: usize = 2 * FIELDS + 1;
 pub(crate) struct Exchange {
     state: Arc<State>,
     sequence: u64,
-    words: Vec<u8>,
+    words: String,
+    /// Where in the program the call was made, if that was asked already.
+    site: Option<String>,
     maxima: Box<[u64; LANES]>,
     outgoing: Box<[u64; LANES]>,
     incoming: Box<[u64; LANES]>,
@@ -57,7 +60,8 @@ impl Exchange {
         let null = state.comm().mpi().request_null();
         Exchange {
             sequence,
-            words: padded(&fingerprint.words),
+            words: fingerprint.words.clone(),
+            site: None,
             maxima: Box::new(lanes),
             outgoing: Box::new([0; LANES]),
             incoming: Box::new([0; LANES]),
@@ -67,6 +71,12 @@ impl Exchange {
             flying: false,
             state,
         }
+    }
+
+    /// Notes where in the program the call is made, for an exchange that another thread carries on.
+    pub fn noting_the_site(mut self) -> Exchange {
+        self.site = site::here();
+        self
     }
 
     /// Goes on as far as it can; `Some` when every rank's fingerprint was seen. `block` waits.
@@ -91,7 +101,10 @@ impl Exchange {
                     return Ok(Some(()));
                 }
                 self.ring = vec![0; WORDS * self.state.size()];
-                self.ring[WORDS * self.state.rank()..][..WORDS].copy_from_slice(&self.words);
+                // A blocking call is still in its caller's line, so that only a disagreement costs the look.
+                let site = self.site.take().or_else(site::here);
+                self.ring[WORDS * self.state.rank()..][..WORDS]
+                    .copy_from_slice(&padded(&self.words, site.as_deref()));
                 self.step = 0;
             }
             if self.step + 1 == self.state.size() {
@@ -246,12 +259,35 @@ fn name(ranks: &[usize]) -> String {
     )
 }
 
-fn padded(words: &str) -> Vec<u8> {
-    let mut end = words.len().min(WORDS);
+/// What was called and where, in as many bytes as are passed on.
+fn padded(words: &str, site: Option<&str>) -> Vec<u8> {
+    let place = site.map_or_else(String::new, |site| format!(" at {site}"));
+    let mut end = words.len().min(WORDS.saturating_sub(place.len()));
     while !words.is_char_boundary(end) {
         end -= 1;
     }
-    let mut bytes = words.as_bytes()[..end].to_vec();
+    let mut bytes = [&words.as_bytes()[..end], place.as_bytes()].concat();
     bytes.resize(WORDS, 0);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_kept_when_words_are_cut() {
+        let text = |words: &str, site| {
+            let bytes = padded(words, site);
+            assert_eq!(bytes.len(), WORDS);
+            String::from_utf8(bytes)
+                .expect("whole characters")
+                .trim_end_matches('\0')
+                .to_owned()
+        };
+        assert_eq!(text("Barrier", None), "Barrier");
+        assert_eq!(text("Barrier", Some("a.py:3")), "Barrier at a.py:3");
+        let cut = text(&"ä".repeat(WORDS), Some("a.py:3"));
+        assert!(cut.starts_with("ää") && cut.ends_with("ä at a.py:3"));
+    }
 }

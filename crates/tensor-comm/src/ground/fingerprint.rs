@@ -12,7 +12,7 @@ use crate::movement::{block_count, elements};
 /// Fields of a fingerprint.
 pub(crate) const FIELDS: usize = 7;
 /// Bytes of the words that are shown on a disagreement.
-pub(crate) const WORDS: usize = 256;
+pub(crate) const WORDS: usize = 384;
 
 /// The kind of a reduction of many tensors, apart from every [`CallKind`].
 const MANY: u64 = 1 << 8;

@@ -10,7 +10,7 @@ use mpi_runtime::Mpi;
 
 use super::arrivals::{Arrivals, Heard};
 use super::inquiry::number_words;
-use super::{EXIT_CODE, Wait, stack};
+use super::{EXIT_CODE, STACK, Wait, stack};
 
 /// Stacks of late ranks that are printed at most.
 const STACKS: usize = 8;
@@ -32,7 +32,11 @@ pub(super) fn print(wait: &Wait, arrivals: &Arrivals, debugged: bool) {
         number_words(wait.about.sequence),
         wait.about.since.elapsed().as_secs_f64(),
     );
-    if let Some(line) = called_at(&stack(), wait.thread) {
+    if let Some(line) = called_at(
+        &stack(),
+        wait.thread,
+        STACK.get().map_or("", |stack| &stack.own),
+    ) {
         let _ = writeln!(text, "  called at {line}");
     }
     match (&arrivals.unasked, arrivals.late.is_empty()) {
@@ -89,7 +93,7 @@ fn write(mut bytes: &[u8]) {
 }
 
 /// The innermost frame of a thread that is not dlmpi's own, as `file:line in function`.
-fn called_at(stack: &str, thread: usize) -> Option<String> {
+fn called_at(stack: &str, thread: usize, own: &str) -> Option<String> {
     let head = format!("{thread:x} ");
     let mut lines = stack.lines().skip_while(|line| {
         !(line.contains("hread 0x")
@@ -101,7 +105,7 @@ fn called_at(stack: &str, thread: usize) -> Option<String> {
     lines.next()?;
     let frame = lines
         .take_while(|line| line.starts_with("  File"))
-        .find(|line| !line.contains("/dlmpi/"))?;
+        .find(|line| own.is_empty() || !line.contains(own))?;
     let mut parts = frame.trim().trim_start_matches("File ").splitn(3, ", ");
     let (file, line) = (parts.next()?.trim_matches('"'), parts.next()?);
     let line = line.trim_start_matches("line ");
@@ -140,13 +144,13 @@ mod tests {
             Thread 0x00007f0000000abc (most recent call first):\n  File \"/x/dlmpi/functional.py\", line 9 in allreduce\n  \
             File \"/x/train.py\", line 12 in step\n  File \"/x/train.py\", line 40 in <module>\n";
         assert_eq!(
-            called_at(stack, 0x7f00_0000_0abc).as_deref(),
+            called_at(stack, 0x7f00_0000_0abc, "/x/dlmpi/").as_deref(),
             Some("/x/train.py:12 in step")
         );
         assert_eq!(
-            called_at(stack, 0x7f00_0000_00ab).as_deref(),
+            called_at(stack, 0x7f00_0000_00ab, "").as_deref(),
             Some("/a/other.py:3 in idle")
         );
-        assert_eq!(called_at(stack, 0xdead), None);
+        assert_eq!(called_at(stack, 0xdead, ""), None);
     }
 }
