@@ -29,6 +29,12 @@ EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
     ("openmpi", 2, "train.py", "--dtype", "bfloat16"),
     ("mpich", 2, "hello.py"),
     ("openmpi", 2, "hello.py"),
+    ("mpich", 2, "torch/ddp.py"),
+    ("openmpi", 2, "torch/ddp.py", "--compress", "bfloat16"),
+    ("mpich", 2, "torch/fsdp2.py"),
+    ("openmpi", 2, "torch/fsdp2.py"),
+    ("mpich", 2, "torch/tensor_parallel.py"),
+    ("mpich", 3, "torch/pipeline.py"),
 ]
 
 
@@ -113,7 +119,8 @@ def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
 
 def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str) -> Tally:
     venv = MPI_VENVS[library]
-    line = venv.mpiexec(ranks, venv.python, "-m", "mpi4py", f"examples/{script}", *arguments)
+    starter = ["-m", "dlmpi", "run"] if script.startswith("torch/") else ["-m", "mpi4py"]
+    line = venv.mpiexec(ranks, venv.python, *starter, f"examples/{script}", *arguments)
     return verdict(run(line, log, 5 * MINUTE, mpi_environment()))
 
 

@@ -37,7 +37,7 @@ def process_group(backend: str) -> Iterator[tuple[int, int]]:
 
 
 def compare(what: str, ours: list[float], reference: list[float], tolerance: float) -> None:
-    """Print how far two curves are apart, and fail if that is too far, or if nothing was learned."""
+    """Print how far two curves are apart, and fail if that is too far or nothing was learned."""
     distance = max(abs(a - b) for a, b in zip(ours, reference, strict=True)) / abs(reference[0])
     if dist.get_rank() == 0:
         print(f"{what}: {ours[0]:.4f} to {ours[-1]:.4f} in {len(ours)} steps")

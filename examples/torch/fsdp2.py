@@ -1,4 +1,4 @@
-"""FSDP2 over MPI: a small transformer whose parameters, gradients and momenta lie spread over ranks.
+"""FSDP2 over MPI: a small transformer with parameters, gradients and momenta spread over ranks.
 
     mpiexec -n 2 python -m dlmpi run examples/torch/fsdp2.py
 
@@ -73,7 +73,11 @@ def main() -> None:
             raise SystemExit("FAILED: the parameters are not spread over the ranks")
         for (name, mine), its in zip(model.named_parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(
-                mine.full_tensor(), its, rtol=1e-3, atol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+                mine.full_tensor(),
+                its,
+                rtol=1e-3,
+                atol=1e-4,
+                msg=lambda text, n=name: f"{n}: {text}",
             )
 
 

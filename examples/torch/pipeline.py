@@ -2,9 +2,9 @@
 
     mpiexec -n 2 python -m dlmpi run examples/torch/pipeline.py
 
-Activations go forward and gradients back as messages between neighbours, several under way at once.
-Every rank also trains the whole model alone; the losses, and the parameters of each rank's stage, must
-agree.
+Activations go forward and gradients back as messages between neighbours, several under way at
+once. Every rank also trains the whole model alone; the losses, and the parameters of each rank's
+stage, must agree.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ WIDTH, BATCH, PIECES, STEPS, SEED = 20, 32, 8, 25, 7
 def new_stages(count: int) -> torch.nn.Sequential:
     torch.manual_seed(SEED)
     return torch.nn.Sequential(
-        *(
-            torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh())
-            for _ in range(count)
-        )
+        *(torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(count))
     )
 
 

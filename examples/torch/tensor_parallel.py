@@ -3,8 +3,9 @@
     mpiexec -n 2 python -m dlmpi run examples/torch/tensor_parallel.py
 
 The first matrix is split by columns, the second by rows, so a step costs one all_reduce forward and
-one backward. The data are the same on all ranks. Then a DTensor goes through its placements, each a
-collective of its own. Every rank also trains the whole model alone; losses and parameters must agree.
+one backward. The data are the same on all ranks. Before that a DTensor goes through its placements,
+each a collective of its own. Every rank also trains the whole model alone; losses and parameters
+must agree.
 """
 
 from __future__ import annotations

@@ -4,10 +4,15 @@ Importing this module registers the backend ``"dlmpi"`` and the rendezvous ``mpi
 starts no MPI. torch 2.14 and newer find the backend without the import::
 
     torch.distributed.init_process_group("dlmpi")  # under mpiexec or srun, no variables needed
+
+Without a process group serve `dlmpi.torch.nn`, communication that autograd differentiates, and the
+helpers for plain training loops.
 """
 
+from dlmpi.torch import hooks, nn
 from dlmpi.torch._register import install_as, register
+from dlmpi.torch.helpers import average_gradients, broadcast_module
 
-__all__ = ["install_as", "register"]
+__all__ = ["average_gradients", "broadcast_module", "hooks", "install_as", "nn", "register"]
 
 register()

@@ -5,9 +5,9 @@
 
 Each rank rounds its gradients once, the mean of all ranks is made in float32 and rounded once more.
 torch's own `bf16_compress_hook` divides before it sends and leaves the addition to the backend.
-"""
 
-from __future__ import annotations
+No `from __future__ import annotations` here: DDP compares the annotations of a hook with its types.
+"""
 
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ def compress(model: Any, dtype: torch.dtype = torch.bfloat16) -> None:
     model.register_comm_hook(Compression(dtype, model.process_group), compressed)
 
 
-def compressed(state: Compression, bucket: Any) -> Any:
+def compressed(state: Compression, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average one bucket of gradients; a hook for ``model.register_comm_hook``."""
     gradients = bucket.buffer()
     group = dist.group.WORLD if state.group is None else state.group
