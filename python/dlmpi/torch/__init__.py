@@ -10,9 +10,18 @@ helpers for plain training loops.
 """
 
 from dlmpi.torch import hooks, nn
+from dlmpi.torch._late import LateError
 from dlmpi.torch._register import install_as, register
 from dlmpi.torch.helpers import average_gradients, broadcast_module
 
-__all__ = ["average_gradients", "broadcast_module", "hooks", "install_as", "nn", "register"]
+__all__ = [
+    "LateError",
+    "average_gradients",
+    "broadcast_module",
+    "hooks",
+    "install_as",
+    "nn",
+    "register",
+]
 
 register()

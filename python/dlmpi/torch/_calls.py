@@ -92,7 +92,7 @@ class Calls:
             divide = None if how.after is None else _applied(how.after, joined)
             home = None if joined.data_ptr() == part[0].data_ptr() else scatter_back(joined, part)
             after += [divide, home]
-        return core.launch("all_reduce_coalesced", calls, tensors, opts, _in_turn(*after))
+        return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after))
 
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
         """Reduce each tensor to the root."""
@@ -141,7 +141,8 @@ class Calls:
                 calls.append((core.Ireduce_scatter, (sent, out, counts, how.op)))
             if how.after is not None:
                 after.append(_applied(how.after, out))
-        return core.launch("reduce_scatter", calls, outs, opts, _in_turn(*after))
+        inputs = [part for parts in ins for part in parts]
+        return core.launch("reduce_scatter", calls, outs, opts, _in_turn(*after), inputs=inputs)
 
     def reduce_scatter_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Reduce one tensor with a block for each rank."""
@@ -153,7 +154,7 @@ class Calls:
         sent = inp if how.before is None else how.before(inp)
         after = None if how.after is None else _applied(how.after, out)
         calls = [(core.Ireduce_scatter_block, (sent, out, how.op))]
-        return core.launch("reduce_scatter_tensor", calls, [out], opts, after)
+        return core.launch("reduce_scatter_tensor", calls, [out], opts, after, inputs=[inp])
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -211,14 +212,14 @@ class Calls:
             calls.append((core.Iallgatherv, (tensor, [room, counts])))
             after.append(scatter_back(room, parts))
             written += parts
-        return core.launch("all_gather", calls, written, opts, _in_turn(*after))
+        return core.launch("all_gather", calls, written, opts, _in_turn(*after), inputs=ins)
 
     def all_gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor."""
         core = self._core
         self._times_ranks("all_gather_into_tensor", "output_tensor", out, "input_tensor", inp)
         calls = [(core.Iallgather, (inp, out))]
-        return core.launch("all_gather_into_tensor", calls, [out], opts)
+        return core.launch("all_gather_into_tensor", calls, [out], opts, inputs=[inp])
 
     _allgather_base = all_gather_single
 
@@ -263,7 +264,7 @@ class Calls:
                     at += size
 
         calls = [(core.Iallgatherv, (sent, [room, counts]))]
-        return core.launch("all_gather_coalesced", calls, written, opts, home)
+        return core.launch("all_gather", calls, written, opts, home, inputs=ins)
 
     def gather(
         self, outs: Any, ins: Any, opts: Any = None, root: Any = None, timeout: Any = None
@@ -277,14 +278,15 @@ class Calls:
         opts = opts if hasattr(opts, "rootRank") else None
         (tensor,) = ins
         if core.rank != target:
-            return core.launch("gather", [(core.Igatherv, (tensor, None, target))], [], opts)
+            calls: list[Call] = [(core.Igatherv, (tensor, None, target))]
+            return core.launch("gather", calls, [], opts, inputs=ins)
         (parts,) = outs
         self._one_per_rank("gather", "gather_list", parts)
         same_dtype("gather", "gather_list and tensor", [*parts, tensor])
         counts = [part.numel() for part in parts]
         room = tensor.new_empty(sum(counts))
         calls = [(core.Igatherv, (tensor, [room, counts], target))]
-        return core.launch("gather", calls, parts, opts, scatter_back(room, parts))
+        return core.launch("gather", calls, parts, opts, scatter_back(room, parts), inputs=ins)
 
     def gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor of the root."""
@@ -314,7 +316,7 @@ class Calls:
         same_dtype("scatter", "scatter_list and tensor", [*parts, out])
         counts = [part.numel() for part in parts]
         calls = [(core.Iscatterv, ([flat(parts), counts], out, source))]
-        return core.launch("scatter", calls, outs, opts)
+        return core.launch("scatter", calls, outs, opts, inputs=parts)
 
     def all_to_all_single(
         self, out: Any, inp: Any, out_splits: Any = None, in_splits: Any = None, opts: Any = None
@@ -324,7 +326,7 @@ class Calls:
         sent = self._rows("input", inp, in_splits)
         received = self._rows("output", out, out_splits)
         calls = [(core.Ialltoallv, ([inp, sent], [out, received]))]
-        return core.launch("all_to_all_single", calls, [out], opts)
+        return core.launch("all_to_all_single", calls, [out], opts, inputs=[inp])
 
     alltoall_base = all_to_all_single
 
@@ -338,7 +340,7 @@ class Calls:
         room = outs[0].new_empty(sum(counts))
         sent = [flat(ins), [tensor.numel() for tensor in ins]]
         calls = [(core.Ialltoallv, (sent, [room, counts]))]
-        return core.launch("all_to_all", calls, outs, opts, scatter_back(room, outs))
+        return core.launch("all_to_all", calls, outs, opts, scatter_back(room, outs), inputs=ins)
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
         """Wait for all ranks."""

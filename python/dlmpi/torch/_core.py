@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dlmpi import MPI, _native
-from dlmpi.torch._late import Roll
+from dlmpi.torch import _late, _profile
 from dlmpi.torch._work import DoneWork, PendingWork, may_be_none
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Core", "seconds"]
 
-#: How long a call is waited for before this rank says in the store how far it came.
+#: How long a call is carried on before its own timeout is looked at: asking torch for it takes
+#: longer than a small message.
 PATIENCE = 1.0
 
 
@@ -51,25 +52,28 @@ class Core:
     Send: Starter
     Recv: Starter
 
-    def __init__(self, comm: Any, name: str, store: Any, timeout: timedelta) -> None:
+    def __init__(
+        self, comm: Any, name: str, store: Any, timeout: timedelta, title: str = "dlmpi"
+    ) -> None:
         _native.prepare(comm)
         self.comm = comm
         self.name = name
+        #: The backend's name in profiles.
+        self.title = title
         self.store = store
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.largest_tag: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0
         self.timeout = timeout.total_seconds()
+        #: Collectives so far.
         self.sequence = 0
         #: Monitored barriers so far.
         self.monitored = 0
-        self.roll = Roll(store, self.rank, self.size)
         #: Works of a coalescing block, while one is open.
         self.together: list[Any] | None = None
         self.closed = False
         for operation in OPERATIONS:
             setattr(self, operation, _native.Starter(comm, operation))
-        _live.add(self)
 
     def launch(
         self,
@@ -78,45 +82,60 @@ class Core:
         outputs: Sequence[Any],
         options: Any = None,
         after: Callable[[], None] | None = None,
+        *,
+        inputs: Sequence[Any] | None = None,
     ) -> Any:
-        """Start calls that are one operation of torch's; return its work.
+        """Start calls that are one collective of torch's; return its work.
 
-        A call is a starter and its arguments. `after` puts results in their places when all have
-        ended. Where torch waits at once, the calling thread carries the operation on itself.
+        `after` puts results in their places when all have ended. Where torch waits at once, the
+        calling thread carries the operation on itself. `inputs` are shown in profiles; the outputs
+        are if not given.
         """
-        if self.closed:
-            raise RuntimeError(f"{what}: the process group {self.name!r} has been destroyed")
         self.sequence += 1
-        number = self.sequence
-        if options is None or options.asyncOp or self.together is not None:
-            pendings = [starter(*arguments) for starter, arguments in calls]
-            limit = seconds(options and options.timeout, self.timeout)
-            work = PendingWork(
-                self, what, number, pendings, outputs=outputs, limit=limit, after=after
-            )
+        profiled = _profile.is_on()
+        if options is None or options.asyncOp or profiled or self.together is not None:
+            record = self._record(what, outputs if inputs is None else inputs) if profiled else None
+            work = self._start(what, calls, outputs, after=after, record=record)
+            if options is not None:
+                work.limit = seconds(options.timeout, self.timeout)
             if self.together is not None:
                 self.together.append(work)
+            elif options is not None and not options.asyncOp:
+                work.wait()
             return work
+        self.check_open(what)
         for starter, arguments in calls:
             pending = starter.run(PATIENCE, *arguments)
             if pending is not None:
                 limit = seconds(options.timeout, self.timeout)
-                self.wait(what, number, pending, limit, PATIENCE)
+                if not pending.wait(max(limit - PATIENCE, 0.0)):
+                    raise self.late(what, self.sequence, pending, limit)
+                self.raise_error(pending)
         if after is not None:
             after()
         return None if may_be_none else DoneWork(outputs)
 
-    def wait(self, what: str, number: int, pending: Any, limit: float, waited: float = 0.0) -> None:
-        """Wait for an operation under way, and raise what it ended with or who is missing."""
-        patience = min(PATIENCE, limit) - waited
-        if patience > 0 and pending.wait(patience):
-            self.raise_error(pending)
-            return
-        self.roll.came(number)
-        if not pending.wait(max(limit - max(waited, PATIENCE), 0.0)):
-            _broken.add(self.name)
-            raise self.late(what, number, limit)
-        self.raise_error(pending)
+    def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
+        """Start one message; return its work. Messages are not counted: not all ranks make them."""
+        tensor = call[1][0]
+        record = self._record(what, [tensor]) if _profile.is_on() else None
+        work = self._start(what, [call], outputs, peer=peer, record=record)
+        if self.together is not None:
+            self.together.append(work)
+        return work
+
+    def _start(
+        self, what: str, calls: Sequence[Call], outputs: Sequence[Any], **rest: Any
+    ) -> PendingWork:
+        self.check_open(what)
+        pendings = [starter(*arguments) for starter, arguments in calls]
+        work = PendingWork(self, what, pendings, outputs, **rest)
+        if work.record is not None:
+            work.record.close_after(pendings)
+        return work
+
+    def _record(self, what: str, inputs: Sequence[Any]) -> _profile.Record:
+        return _profile.Record(f"{self.title}:{what}", inputs)
 
     @staticmethod
     def raise_error(pending: Any) -> None:
@@ -125,28 +144,37 @@ class Core:
         if error is not None:
             raise error
 
-    def late(self, what: str, number: int, limit: float) -> Exception:
-        """Return the exception for an operation that did not end in time."""
-        return self.roll.missing(f"{what} (call {number} of group {self.name!r})", number, limit)
+    def late(
+        self, what: str, number: int, pending: Any, limit: float, peer: int | None = None
+    ) -> _late.LateError:
+        """Return the error of an operation that did not end in time."""
+        if peer is None:
+            what = f"{what} (call {number} of process group {self.name!r})"
+        _unfinished.append(what)
+        return _late.late(what, pending, limit, peer)
+
+    def check_open(self, what: str) -> None:
+        """Refuse a call of a group that was destroyed."""
+        if self.closed:
+            raise RuntimeError(f"{what}: the process group {self.name!r} has been destroyed")
 
     def close(self, free: bool) -> None:
         """Take no more calls; give the communicator back where all ranks do so."""
         if self.closed:
             return
         self.closed = True
-        _live.discard(self)
-        if free and self.name not in _broken and not MPI.Is_finalized():
+        if free and not _unfinished and not MPI.Is_finalized():
             self.comm.Free()
 
 
 OPERATIONS = tuple(Core.__annotations__)
-_live: set[Core] = set()
-_broken: set[str] = set()
+#: Operations that were given up and that MPI still has.
+_unfinished: list[str] = []
 
 
 def _at_exit() -> None:
     """End the job where an operation will never end: MPI could not be finalized."""
-    if _broken and MPI.Is_initialized() and not MPI.Is_finalized():
+    if _unfinished and MPI.Is_initialized() and not MPI.Is_finalized():
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         MPI.COMM_WORLD.Abort(1)

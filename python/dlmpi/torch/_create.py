@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from dlmpi import MPI
+from dlmpi import MPI, _watch
 from dlmpi.launch import LaunchError
 from dlmpi.torch import _group
 from dlmpi.torch._core import Core
@@ -21,20 +21,22 @@ __all__ = ["group", "subgroup"]
 TAGS = 1 << 15
 
 
-def group(options: Any, _pg_options: Any) -> Any:
-    """Return the group that torch asks for; only its members call this."""
+def group(options: Any, title: str) -> Any:
+    """Return the group that torch asks for under a name; only its members call this."""
     world = MPI.COMM_WORLD
     ranks = list(options.global_ranks_in_group)
     rank, size = options.group_rank, options.group_size
     if not ranks:
         _check_world(rank, size)
+        # Ranks that wait can then ask the others where they are.
+        _watch.begin(MPI, wanted=True)
         comm = world.Dup()
     else:
         comm = _communicator(world, ranks, options.group_id)
     store = options.store
     if not ranks and _is_placeholder(store):
         store = new_store(options.timeout)
-    core = Core(comm, options.group_id, store, options.timeout)
+    core = Core(comm, options.group_id, store, options.timeout, title)
     if _is_composite():
         return _group.backend(core)
     return _group.process_group(core, options.group_id)
@@ -46,7 +48,7 @@ def subgroup(core: Core, ranks: Sequence[int], name: str, timeout: timedelta | N
         return None
     comm = _communicator(core.comm, list(ranks), name)
     limit = timeout if timeout else timedelta(seconds=core.timeout)
-    return Core(comm, name, _group.prefixed(name, core.store), limit)
+    return Core(comm, name, _group.prefixed(name, core.store), limit, core.title)
 
 
 def _communicator(parent: Any, ranks: list[int], name: str) -> Any:

@@ -1,18 +1,18 @@
-"""Who is late: ranks that wait long say in the group's store how far they came.
-
-The store is torch's, reached without MPI, so it answers when MPI does not.
-"""
+"""Operations that do not end in time: the error that says who is missing, and the clock for those
+that no thread of ours waits for."""
 
 from __future__ import annotations
 
+import heapq
+import threading
 import time
-from contextlib import suppress
-from datetime import timedelta
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
-__all__ = ["LateError", "Roll"]
+__all__ = ["LateError", "call_at", "late"]
 
-#: How long a rank whose patience is over waits for the word of the others.
+#: How long the other ranks are given to say where they are.
 GRACE = 3.0
 
 
@@ -20,38 +20,45 @@ class LateError(RuntimeError):
     """An operation did not end in time; the text names it and the ranks that are missing."""
 
 
-class Roll:
-    """The ranks of one group, and the number of the call that each has reached."""
+def late(what: str, pending: Any, limit: float, peer: int | None) -> LateError:
+    """Return the error of an operation under way; asks the other ranks where they are.
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        self.store = store
-        self.rank = rank
-        self.size = size
+    A message has a peer (or any) and no number among the group's calls, so only the peer is named.
+    """
+    if peer is None:
+        who = pending.arrivals(GRACE)
+    else:
+        who = f"waiting for rank {peer}" if peer >= 0 else "no rank has sent a message"
+    return LateError(
+        f"{what} did not end within its timeout of {limit:g} s: {who}. Look for an earlier error "
+        "there; init_process_group(timeout=...) gives slow ranks more time"
+    )
 
-    def came(self, number: int) -> None:
-        """Say that this rank waits in call `number`."""
-        # A store that fails now hides only who is late.
-        with suppress(Exception):
-            self.store.set(f"dlmpi/at/{self.rank}", str(number))
 
-    def _reached(self, rank: int) -> int:
-        key = f"dlmpi/at/{rank}"
-        with suppress(Exception):
-            if self.store.check([key]):
-                return int(self.store.get(key))
-        return 0
+_heap: list[tuple[float, int, Callable[[], None]]] = []
+_changed = threading.Condition()
+_numbers = count()
+_thread: threading.Thread | None = None
 
-    def missing(self, what: str, number: int, limit: float) -> LateError:
-        """Return the error of a call that did not end; waits a little for others to come."""
-        self.came(number)
-        end = time.monotonic() + min(GRACE, limit)
-        absent = [rank for rank in range(self.size) if rank != self.rank]
-        while absent and time.monotonic() < end:
-            absent = [rank for rank in absent if self._reached(rank) < number]
-            time.sleep(0.05)
-        ranks = ", ".join(map(str, absent))
-        who = f"no sign of rank(s) {ranks}" if absent else "all ranks have reached it"
-        return LateError(
-            f"{what} did not end within {timedelta(seconds=limit)}: {who}. Look for an earlier "
-            "error there, or give a longer timeout to init_process_group"
-        )
+
+def call_at(deadline: float, function: Callable[[], None]) -> None:
+    """Call `function` when the monotonic clock has reached the deadline, on a thread for that."""
+    global _thread  # noqa: PLW0603
+    with _changed:
+        heapq.heappush(_heap, (deadline, next(_numbers), function))
+        if _thread is None:
+            _thread = threading.Thread(target=_run, name="dlmpi-deadlines", daemon=True)
+            _thread.start()
+        elif _heap[0][0] == deadline:
+            _changed.notify()
+
+
+def _run() -> None:
+    while True:
+        with _changed:
+            now = time.monotonic()
+            while not _heap or _heap[0][0] > now:
+                _changed.wait(_heap[0][0] - now if _heap else None)
+                now = time.monotonic()
+            _, _, function = heapq.heappop(_heap)
+        function()

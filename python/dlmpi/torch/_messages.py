@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dlmpi import MPI
-from dlmpi.torch._core import seconds
 from dlmpi.torch._work import DoneWork, JointWork
 
 if TYPE_CHECKING:
@@ -29,34 +28,24 @@ class Messages:
         """Send one tensor to a rank of the group."""
         core = self._core
         (tensor,) = tensors
-        return self._message(
-            "send", core.Send, (tensor, self._peer("dst", dst), self._tag(tag)), []
-        )
+        call = (core.Send, (tensor, self._peer("dst", dst), self._tag(tag)))
+        return core.message("send", call, [], dst)
 
     def recv(self, tensors: Sequence[Any], src: int, tag: int = 0) -> Any:
         """Receive into one tensor from a rank of the group."""
         core = self._core
         (tensor,) = tensors
-        arguments = (tensor, self._peer("src", src), self._tag(tag))
-        return self._message("recv", core.Recv, arguments, tensors)
+        call = (core.Recv, (tensor, self._peer("src", src), self._tag(tag)))
+        return core.message("recv", call, tensors, src)
 
     def recv_anysource(self, tensors: Sequence[Any], tag: int = 0) -> Any:
         """Receive into one tensor from any rank of the group."""
         core = self._core
         (tensor,) = tensors
-        arguments = (tensor, MPI.ANY_SOURCE, self._tag(tag))
-        return self._message("recv", core.Recv, arguments, tensors)
+        call = (core.Recv, (tensor, MPI.ANY_SOURCE, self._tag(tag)))
+        return core.message("recvAnySource", call, tensors, MPI.ANY_SOURCE)
 
     recvAnysource = recv_anysource  # noqa: N815  (the name that C++ looks up)
-
-    def _message(
-        self, what: str, starter: Any, arguments: tuple[Any, ...], outputs: Sequence[Any]
-    ) -> Any:
-        # Messages are no steps that all ranks share, so they are not counted.
-        number = self._core.sequence
-        work = self._core.launch(what, [(starter, arguments)], outputs)
-        self._core.sequence = number
-        return work
 
     def _peer(self, name: str, rank: int) -> int:
         if not 0 <= rank < self._core.size:
@@ -92,7 +81,8 @@ class Messages:
         core = self._core
         if timeout is None and opts is not None:
             timeout = opts.timeout if hasattr(opts, "timeout") else opts
-        limit = seconds(timeout, core.timeout)
+        limit = core.timeout if timeout is None else timeout.total_seconds()
+        limit = core.timeout if limit < 0 else limit
         core.monitored += 1
         here = f"dlmpi/monitored/{core.monitored}"
         if core.rank:
@@ -104,6 +94,8 @@ class Messages:
                     f"rank. (waited {_milliseconds(limit)} ms)"
                 )
             return
+        if limit == 0:
+            raise RuntimeError(f"Rank {core.rank} timed out in monitoredBarrier after 0 ms")
         deadline, absent = time.monotonic() + limit, []
         for rank in range(1, core.size):
             if not _appears(core.store, f"{here}/{rank}", deadline):

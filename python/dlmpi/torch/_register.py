@@ -15,11 +15,14 @@ NAME = "dlmpi"
 DEVICES = ["cpu", "cuda"]
 
 
-def _create(options: Any, pg_options: Any) -> Any:
-    """Create a group; what needs MPI is imported now."""
-    from dlmpi.torch import _create
+def _serve(name: str) -> None:
+    def create(options: Any, _pg_options: Any = None) -> Any:
+        # What needs MPI is imported now.
+        from dlmpi.torch import _create
 
-    return _create.group(options, pg_options)
+        return _create.group(options, name)
+
+    dist.Backend.register_backend(name, create, extended_api=True, devices=list(DEVICES))
 
 
 def register() -> None:
@@ -29,7 +32,7 @@ def register() -> None:
     and some are unset. torch calls this by the entry point ``torch.distributed.backends``.
     """
     if NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))
+        _serve(NAME)
     # Its package names a function of torch's like this module.
     handlers = import_module("torch.distributed.rendezvous")._rendezvous_handlers
     handlers.setdefault("mpi", _rendezvous.mpi)
@@ -46,7 +49,7 @@ def install_as(name: str) -> None:
     register()
     c10d = dist.distributed_c10d
     name = name.lower()
-    dist.Backend.register_backend(name, _create, extended_api=True, devices=list(DEVICES))
+    _serve(name)
     # torch's own recorder would look for a backend class of its own behind this name.
     getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(name)
     if name == "mpi":

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from dlmpi.torch._late import call_at
+
 if TYPE_CHECKING:
     from dlmpi._native import Pending
     from dlmpi.torch._core import Core
+    from dlmpi.torch._profile import Record
 
 __all__ = ["DoneWork", "JointWork", "PendingWork", "may_be_none"]
 
@@ -70,25 +73,30 @@ class PendingWork(Work):  # type: ignore[misc]
         self,
         core: Core,
         what: str,
-        number: int,
         pendings: Sequence[Pending],
-        *,
         outputs: Sequence[Any],
-        limit: float,
+        *,
         after: Callable[[], None] | None = None,
+        peer: int | None = None,
+        record: Record | None = None,
     ) -> None:
         super().__init__()
         self._core = core
         self._what = what
-        self._number = number
+        self._number = core.sequence
         self._pendings = pendings
         self._outputs = list(outputs)
-        self._limit = limit
         self._after = after
+        self._peer = peer
+        self._begin = time.monotonic()
         self._error: Exception | None = None
         self._settled = False
         self._lock = threading.Lock()
         self._future: Any = None
+        self._fulfilled = False
+        self.record = record
+        #: Seconds that it may take.
+        self.limit = core.timeout
 
     def _settle(self) -> None:
         """Put results in their places, once; all calls have ended."""
@@ -104,34 +112,32 @@ class PendingWork(Work):  # type: ignore[misc]
                 self._error = error
             self._settled = True
 
-    def _wait(self, limit: float) -> None:
-        deadline = time.monotonic() + limit
-        for pending in self._pendings:
-            if not pending.done():
-                left = max(deadline - time.monotonic(), 0.0)
-                self._core.wait(self._what, self._number, pending, left)
-
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the end; raise what the operation failed with, or that it is late."""
         if not self._settled:
-            try:
-                self._wait(timeout.total_seconds() if timeout > NO_TIMEOUT else self._limit)
-            except Exception as error:
-                self._error = error
-                raise
-            self._settle()
+            self._wait(timeout.total_seconds() if timeout > NO_TIMEOUT else self.limit)
         if self._error is not None:
             raise self._error
         return True
 
+    def _wait(self, limit: float) -> None:
+        deadline = time.monotonic() + limit
+        for pending in self._pendings:
+            if not pending.done() and not pending.wait(max(deadline - time.monotonic(), 0.0)):
+                self._error = self._late(pending, limit)
+                return
+        if self.record is not None:
+            self.record.wait()
+        self._settle()
+
+    def _late(self, pending: Pending, limit: float) -> Exception:
+        return self._core.late(self._what, self._number, pending, limit, self._peer)
+
     def is_completed(self) -> bool:
         """Whether the operation has ended, well or not."""
-        if self._settled:
-            return True
-        if all(pending.done() for pending in self._pendings):
+        if not self._settled and all(pending.done() for pending in self._pendings):
             self._settle()
-            return True
-        return False
+        return self._settled
 
     def is_success(self) -> bool:
         """Whether the operation has ended well."""
@@ -168,6 +174,8 @@ class PendingWork(Work):  # type: ignore[misc]
                 self._future = _future(self._outputs)
         if first:
             if self._pendings and not self._settled:
+                # Nobody may ever call `wait`, so the clock runs here.
+                call_at(self._begin + self.limit, self._give_up)
                 self._pendings[-1].then(self._complete)
             else:
                 self._complete()
@@ -177,9 +185,26 @@ class PendingWork(Work):  # type: ignore[misc]
         try:
             self.wait()
         except Exception as error:
-            self._future.set_exception(error)
+            self._fulfil(error)
         else:
+            self._fulfil(None)
+
+    def _give_up(self) -> None:
+        for pending in self._pendings:
+            if not pending.done():
+                self._error = self._late(pending, self.limit)
+                self._fulfil(self._error)
+                return
+
+    def _fulfil(self, error: Exception | None) -> None:
+        with self._lock:
+            if self._fulfilled:
+                return
+            self._fulfilled = True
+        if error is None:
             self._future.set_result(self._outputs)
+        else:
+            self._future.set_exception(error)
 
 
 class JointWork(PendingWork):
@@ -188,19 +213,10 @@ class JointWork(PendingWork):
     def __init__(self, core: Core, works: Sequence[PendingWork]) -> None:
         pendings = [pending for work in works for pending in work._pendings]
         outputs = [tensor for work in works for tensor in work._outputs]
-        number = works[-1]._number if works else core.sequence
-        limit = max((work._limit for work in works), default=core.timeout)
 
         def after() -> None:
             for work in works:
                 work.wait()
 
-        super().__init__(
-            core,
-            "a coalesced call",
-            number,
-            pendings,
-            outputs=outputs,
-            limit=limit,
-            after=after,
-        )
+        super().__init__(core, "a coalesced call", pendings, outputs, after=after)
+        self.limit = max(work.limit for work in works)
