@@ -21,7 +21,8 @@ from torch._C._distributed_c10d import (
 from dlmpi import MPI
 from dlmpi.torch import _sparse
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
-from dlmpi.torch._reduction import reduction
+from dlmpi.torch._reduction import known, reduction
+from dlmpi.torch._work import may_be_none
 
 if TYPE_CHECKING:
     from dlmpi.torch._core import Call, Core
@@ -60,17 +61,25 @@ class Calls:
         tensors = _listed(tensors)
         if not isinstance(opts, AllreduceOptions):
             opts = _reducing(AllreduceOptions(), opts if opts is not None else op, timeout)
-        if any(tensor.is_sparse for tensor in tensors):
-            return _sparse.allreduce(core, tensors, opts)
+        given = opts.reduceOp
+        if len(tensors) == 1 and not opts.asyncOp and may_be_none:
+            # The common call, without anything that only others need.
+            tensor = tensors[0]
+            how = known.get((hash(given), tensor.dtype, core.size))
+            if how and core.is_simple() and not tensor.is_sparse:
+                core.sequence += 1
+                return core.now("all_reduce", core.Iallreduce, (IN_PLACE, tensor, how), opts)
         calls: list[Call] = []
         after = []
         for tensor in tensors:
-            how = reduction("all_reduce", opts.reduceOp, tensor.dtype, core.size)
-            sent = IN_PLACE if how.before is None else how.before(tensor)
-            calls.append((core.Iallreduce, (sent, tensor, how.op)))
-            if how.after is not None:
-                after.append(_applied(how.after, tensor))
-        return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after))
+            if tensor.is_sparse:
+                return _sparse.allreduce(core, tensors, opts)
+            how, change, finish = reduction("all_reduce", given, tensor.dtype, core.size)
+            contributed = IN_PLACE if change is None else change(tensor)
+            calls.append((core.Iallreduce, (contributed, tensor, how)))
+            if finish is not None:
+                after.append(_applied(finish, tensor))
+        return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after) if after else None)
 
     def allreduce_sparse(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce sparse tensors over all ranks, in place."""

@@ -103,17 +103,26 @@ class Core:
             elif options is not None and not options.asyncOp:
                 work.wait()
             return work
-        self.check_open(what)
         for starter, arguments in calls:
-            pending = starter.run(PATIENCE, *arguments)
-            if pending is not None:
-                limit = seconds(options.timeout, self.timeout)
-                if not pending.wait(max(limit - PATIENCE, 0.0)):
-                    raise self.late(what, self.sequence, pending, limit)
-                self.raise_error(pending)
+            self.now(what, starter, arguments, options)
         if after is not None:
             after()
         return None if may_be_none else DoneWork(outputs)
+
+    def is_simple(self) -> bool:
+        """Whether a call need not be a work: nobody profiles it or collects it."""
+        return self.together is None and not _profile.is_on()
+
+    def now(self, what: str, starter: Starter, arguments: tuple[Any, ...], options: Any) -> None:
+        """Do one call in this thread, which waits for it anyway."""
+        if self.closed:
+            self.check_open(what)
+        pending = starter.run(PATIENCE, *arguments)
+        if pending is not None:
+            limit = seconds(options.timeout, self.timeout)
+            if not pending.wait(max(limit - PATIENCE, 0.0)):
+                raise self.late(what, self.sequence, pending, limit)
+            self.raise_error(pending)
 
     def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
         """Start one message; return its work. Messages are not counted: not all ranks make them."""

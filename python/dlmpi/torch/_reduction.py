@@ -10,9 +10,7 @@ from torch._C._distributed_c10d import ReduceOp
 
 from dlmpi import AVG, MPI
 
-__all__ = ["SUM", "Reduction", "reduction"]
-
-SUM = MPI.SUM
+__all__ = ["Reduction", "known", "reduction"]
 
 
 def _by_number(table: dict[Any, Any]) -> dict[int, Any]:
@@ -75,9 +73,18 @@ def _divided_by(ranks: int) -> Callable[[Any], None]:
     return divide
 
 
+#: What was asked before: the same few operations and dtypes all day.
+_seen: dict[tuple[int, torch.dtype, int], Reduction] = {}
+#: The operations of those that need nothing around them.
+known: dict[tuple[int, torch.dtype, int], Any] = {}
+
+
 def reduction(what: str, given: Any, dtype: torch.dtype, ranks: int) -> Reduction:
     """Return the reduction that torch's `given` means for tensors of `dtype`."""
     kind = hash(given)
+    seen = _seen.get((kind, dtype, ranks))
+    if seen is not None:
+        return seen
     table = _LOGICAL if dtype == torch.bool else _OPS
     op = table.get(kind)
     if op is None:
@@ -85,5 +92,9 @@ def reduction(what: str, given: Any, dtype: torch.dtype, ranks: int) -> Reductio
     if kind == _PREMUL_SUM:
         return Reduction(op, before=_scaled_by(given.factor))
     if kind == _AVG and not (dtype.is_floating_point or dtype.is_complex):
-        return Reduction(MPI.SUM, after=_divided_by(ranks))
-    return Reduction(op)
+        found = Reduction(MPI.SUM, after=_divided_by(ranks))
+    else:
+        found = Reduction(op)
+        known[kind, dtype, ranks] = op
+    _seen[kind, dtype, ranks] = found
+    return found
