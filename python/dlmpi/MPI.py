@@ -2,7 +2,8 @@
 
 ``COMM_WORLD`` and ``COMM_SELF`` are instances of the subclasses in :mod:`dlmpi.comm`, and so are
 the communicators that they make. The classes are mpi4py's own, so ``isinstance``, pickling and
-third-party code go on working.
+third-party code go on working; but for those that programs make objects of by class methods, which
+are subclasses of mpi4py's.
 """
 
 from typing import TYPE_CHECKING
@@ -20,5 +21,7 @@ globals().update({name: value for name, value in vars(_comm.mpi).items() if name
 
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")  # type: ignore[no-redef]
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-redef]
+
+Message = _comm.Message  # type: ignore[misc]
 
 _start.finish(globals())

@@ -5,22 +5,13 @@ no Python frame lies between the caller and MPI; every method that makes a commu
 of ours. mpi4py's own classes stay what they are.
 """
 
-import atexit
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start, _watch
-
-_start.before()
-try:
-    from mpi4py import MPI as mpi  # noqa: N811
-except (ImportError, RuntimeError) as error:
-    raise ImportError(
-        "dlmpi.MPI needs mpi4py and an MPI library; where the site has none, "
-        "`pip install 'dlmpi[mpich]'` brings one"
-    ) from error
-_start.after(mpi)
+from dlmpi._bound import NATIVE, mpi
+from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
 __all__ = [
     "Cartcomm",
@@ -34,15 +25,12 @@ __all__ = [
     "wrap",
 ]
 
-_C = TypeVar("_C", bound=mpi.Comm)
-
-#: The native methods, per class of mpi4py's.
-_NATIVE: dict[str, dict[str, Any]] = _native.bind(mpi)
+_C = TypeVar("_C")
 
 #: Methods that return mpi4py's own class, whatever they are called on. (`Dup` and `Clone` keep the
 #: class of the communicator that they are called on.)
 _MAKERS: dict[str, tuple[str, ...]] = {
-    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink"),
+    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink", "Mprobe", "Improbe"),
     "Intracomm": (
         "Create_group",
         "Create_cart",
@@ -77,7 +65,7 @@ def _returning_ours(real: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _native_methods(cls: type[_C]) -> type[_C]:
+def native_methods(cls: type[_C]) -> type[_C]:
     """Fill a subclass of a class of mpi4py's from the tables above."""
     bases = [base for base in cls.__mro__ if base.__module__ == mpi.__name__]
     for base in reversed(bases):
@@ -89,7 +77,7 @@ def _native_methods(cls: type[_C]) -> type[_C]:
             if hasattr(base, name):
                 real = base.__dict__[name].__get__(None, cls)
                 setattr(cls, name, staticmethod(_returning_ours(real)))
-        for name, method in _NATIVE.get(base.__name__, {}).items():
+        for name, method in NATIVE.get(base.__name__, {}).items():
             setattr(cls, name, method)
     return cls
 
@@ -132,96 +120,53 @@ class _Kept:
         return super().__reduce__()
 
 
-@_native_methods
+@native_methods
 class Comm(_Kept, mpi.Comm):
     """`mpi4py.MPI.Comm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@_native_methods
+@native_methods
 class Intracomm(_Kept, mpi.Intracomm):
     """`mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@_native_methods
+@native_methods
 class Cartcomm(_Kept, mpi.Cartcomm):
     """`mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@_native_methods
+@native_methods
 class Graphcomm(_Kept, mpi.Graphcomm):
     """`mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@_native_methods
+@native_methods
 class Distgraphcomm(_Kept, mpi.Distgraphcomm):
     """`mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@_native_methods
+@native_methods
 class Intercomm(_Kept, mpi.Intercomm):
     """`mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-class Request(mpi.Request):
-    """`mpi4py.MPI.Request` of an operation that dlmpi carries to its end.
+@native_methods
+class Message(mpi.Message):
+    """`mpi4py.MPI.Message` that is received into any tensor."""
 
-    To MPI it is a generalized request, so every way to complete it works: `MPI.Request.Waitall` and
-    its like too, mixed with other requests. An operation that failed raises its own exception from
-    the methods of this object, and an `MPI.Exception` from the class methods.
-    """
-
-    __slots__ = ("_pending",)
-
-    _pending: _native.Pending
-
-    def _completing(self, name: str, *args: Any) -> Any:
-        pending = getattr(self, "_pending", None)
-        if pending and name in {"Wait", "wait"}:
-            pending.wait()  # an interrupt ends this wait, as it could not end one inside MPI
-        try:
-            result = getattr(super(), name)(*args)
-        except mpi.Exception as error:
-            raise (pending and pending.error()) or error from None
-        return result
-
-    def Wait(self, status: mpi.Status | None = None) -> Any:
-        """Wait for the operation to complete."""
-        return self._completing("Wait", status)
-
-    def Test(self, status: mpi.Status | None = None) -> Any:
-        """Test for the completion of the operation."""
-        return self._completing("Test", status)
-
-    def wait(self, status: mpi.Status | None = None) -> Any:
-        """Wait for the operation to complete."""
-        return self._completing("wait", status)
-
-    def test(self, status: mpi.Status | None = None) -> Any:
-        """Test for the completion of the operation."""
-        return self._completing("test", status)
-
-
-def _make_request(handle: int, pending: _native.Pending) -> Request:
-    request = Request(mpi.Request.fromhandle(handle))
-    request._pending = pending
-    return request
-
-
-_native.set_request(_make_request)
-# Python code must not run on the engine's thread once the interpreter ends.
-atexit.register(_native.stop_engine)
+    __slots__ = ()
 
 
 #: The most special class first.
@@ -242,12 +187,14 @@ def _copy(comm: mpi.Comm) -> Any:
 
 
 def _adopt(value: Any) -> Any:
-    """Turn communicators of mpi4py's, alone or in a tuple, into ours, which own them now."""
+    """Turn what mpi4py made, alone or in a tuple, into ours, which owns it now."""
     if isinstance(value, tuple):
         return tuple(_adopt(item) for item in value)
     if isinstance(value, mpi.Comm) and not isinstance(value, _OURS):
         # The object goes, its handle stays: mpi4py frees nothing when an object is collected.
         return value if _is_constant(value) else _copy(value)
+    if isinstance(value, mpi.Message) and not isinstance(value, Message):
+        return Message(value)
     return value
 
 

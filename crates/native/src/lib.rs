@@ -18,6 +18,8 @@ mod _native {
     use py_bridge::request::Pending;
     #[pymodule_export]
     use py_bridge::starter::Starter;
+    #[pymodule_export]
+    use py_bridge::transfer::Track;
 
     /// The version of this build.
     #[pymodule_export]
@@ -70,6 +72,14 @@ mod _native {
     #[pyfunction]
     fn set_request(make: Py<PyAny>) -> PyResult<()> {
         py_bridge::mpi4py::bound()?.set_request(make);
+        Ok(())
+    }
+
+    /// Says which classes are ours, for the objects that methods return.
+    #[pyfunction]
+    #[pyo3(signature = (*, transfer))]
+    fn set_classes(transfer: Py<PyAny>) -> PyResult<()> {
+        py_bridge::mpi4py::bound()?.set_classes(py_bridge::mpi4py::Classes { transfer });
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! `dlmpi.borrow`: a tensor's memory as a PEP 3118 buffer, in place, for any stock mpi4py call. Knows no
-//! operation.
+//! `dlmpi.borrow`: a tensor's memory as a PEP 3118 buffer, in place, for any stock mpi4py call; and the
+//! buffers that methods of ours lend to mpi4py's. Knows no operation.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,16 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::cargo::Cargo;
 use crate::framework::Intent;
-use crate::loan::Held;
 use crate::order::StreamOrder;
+use crate::orphans;
 use crate::raw::Bytes;
 use crate::registry;
 
 /// What a borrowed buffer knows while it may be exported.
 struct State {
-    loan: Option<Held>,
+    cargo: Option<Cargo>,
     exports: usize,
     ended: bool,
 }
@@ -52,16 +53,58 @@ impl Borrowed {
         let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
         order.wait(py)?;
         Ok(Borrowed {
-            bytes,
             writable: intent == Intent::Receive,
+            ..Borrowed::lending(bytes, Cargo::raw(loan.split().1, intent))
+        })
+    }
+
+    /// A buffer for a method of mpi4py's. It shows itself writable whatever the intent: mpi4py asks for that
+    /// where MPI only reads (`Get_accumulate`), and nobody else sees it.
+    pub fn lending(bytes: Bytes, cargo: Cargo) -> Borrowed {
+        Borrowed {
+            bytes,
+            writable: true,
             shape: [(bytes.len / bytes.itemsize) as ffi::Py_ssize_t],
             strides: [bytes.itemsize as ffi::Py_ssize_t],
             state: Mutex::new(State {
-                loan: Some(loan.split().1),
+                cargo: Some(cargo),
                 exports: 0,
                 ended: false,
             }),
-        })
+        }
+    }
+
+    /// Whether anybody holds an export.
+    pub fn is_exported(&self) -> bool {
+        self.state().exports > 0
+    }
+
+    /// The last release ends the loan, without a word from whoever lent it.
+    pub fn end_on_release(&self) {
+        self.state().ended = true;
+    }
+
+    /// What was received is in place although the buffer is held on to.
+    ///
+    /// # Errors
+    /// What a device or the framework has to say.
+    pub fn arrived(&self, py: Python<'_>) -> PyResult<()> {
+        let cargo = self.state().cargo.take();
+        match cargo {
+            Some(cargo) => {
+                let (held, told) = cargo.settle(py);
+                self.state().cargo = Some(held);
+                told
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over what keeps the memory: MPI goes on using it although nobody holds the buffer.
+    pub fn take_cargo(&self) -> Option<Cargo> {
+        let mut state = self.state();
+        state.ended = true;
+        state.cargo.take()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -73,24 +116,17 @@ impl Borrowed {
     /// # Errors
     /// What the framework raised when told that its memory was written.
     pub fn end(&self, py: Python<'_>) -> PyResult<()> {
-        let loan = {
+        let cargo = {
             let mut state = self.state();
             state.ended = true;
             if state.exports == 0 {
-                state.loan.take()
+                state.cargo.take()
             } else {
                 None
             }
         };
-        self.settle(py, loan)
-    }
-
-    /// Outside the lock: frameworks run Python code.
-    fn settle(&self, py: Python<'_>, loan: Option<Held>) -> PyResult<()> {
-        match loan {
-            Some(loan) if self.writable => loan.wrote(py),
-            _ => Ok(()),
-        }
+        // Outside the lock: frameworks run Python code.
+        cargo.map_or(Ok(()), |cargo| cargo.settle(py).1)
     }
 }
 
@@ -188,17 +224,21 @@ impl Borrowed {
     /// # Safety
     /// - CPython's contract of the slot: called once per export.
     unsafe fn __releasebuffer__(&self, py: Python<'_>, _view: *mut ffi::Py_buffer) {
-        let loan = {
+        let (cargo, last) = {
             let mut state = self.state();
             state.exports = state.exports.saturating_sub(1);
-            if state.ended && state.exports == 0 {
-                state.loan.take()
-            } else {
-                None
-            }
+            let last = state.ended && state.exports == 0;
+            (if last { state.cargo.take() } else { None }, last)
         };
-        if let Err(error) = self.settle(py, loan) {
-            error.write_unraisable(py, None);
+        match cargo {
+            Some(cargo) => {
+                if let Err(error) = cargo.settle(py).1 {
+                    error.write_unraisable(py, None);
+                }
+            }
+            // A copy of a dropped request has completed.
+            None if last => orphans::sweep(py, usize::MAX),
+            None => {}
         }
     }
 }

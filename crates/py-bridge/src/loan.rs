@@ -110,6 +110,11 @@ impl Loan {
 }
 
 impl Held {
+    /// Whether a framework wants to know that its memory was written.
+    pub fn must_tell(&self) -> bool {
+        !self.wrote.is_empty()
+    }
+
     /// The memory was written: tells the framework.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use pyo3::types::{PyList, PyString, PyTuple};
 use smallvec::SmallVec;
 use tensor_comm::{Arg, Blocks, Part};
 
+use crate::bounds::{self, Reach};
 use crate::buffer;
 use crate::counts::{self, Numbers};
 use crate::datatype::{self, Reading, Use};
@@ -179,6 +180,106 @@ impl<'py> Spec<'py> {
         }
     }
 
+    /// The Datatype that the caller gave.
+    ///
+    /// # Errors
+    /// `KeyError` for a type string that mpi4py does not know.
+    pub fn datatype(&self, mpi4py: &Mpi4py) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match &self.datatype {
+            Some(given) => datatype::resolve(mpi4py, given).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Count and displacement of a simple message, where they are given.
+    ///
+    /// # Errors
+    /// `TypeError` or `OverflowError` when one is no integer.
+    pub fn range(&self, name: &str) -> PyResult<(Option<i64>, Option<i64>)> {
+        let read = |what: &str, given: &Option<Bound<'py, PyAny>>| {
+            let read = |obj| counts::integer(name, what, obj);
+            given.as_ref().map(read).transpose()
+        };
+        Ok((
+            read("the count", &self.counts)?,
+            read("the displacement", &self.displs)?,
+        ))
+    }
+
+    /// Counts and displacements of a vector message over `ranks` peers, for a tensor of `numel` elements.
+    fn blocks(&self, name: &str, numel: usize, ranks: usize) -> PyResult<(Vec<i64>, Vec<i64>)> {
+        let counts = match &self.counts {
+            None => counts::spread(numel, ranks),
+            Some(given) => match counts::numbers(name, "counts", given, ranks)? {
+                Numbers::Each(count) => vec![count; ranks],
+                Numbers::PerRank(counts) => counts,
+            },
+        };
+        let displs = match &self.displs {
+            None => counts::contiguous(&counts),
+            Some(given) => match counts::numbers(name, "displs", given, ranks)? {
+                Numbers::Each(stride) => (0..ranks as i64)
+                    .map(|r| stride.saturating_mul(r))
+                    .collect(),
+                Numbers::PerRank(displs) => displs,
+            },
+        };
+        Ok((counts, displs))
+    }
+
+    /// Checks what explicit counts of a simple message reach in `length` bytes of raw memory.
+    ///
+    /// # Errors
+    /// `ValueError` naming the argument.
+    pub fn check_raw(
+        &self,
+        mpi4py: &Mpi4py,
+        name: &str,
+        blocks: usize,
+        length: usize,
+    ) -> PyResult<()> {
+        let (Some(count), displ) = self.range(name)? else {
+            return Ok(());
+        };
+        let Some(reach) = self.reach(mpi4py)? else {
+            return Ok(());
+        };
+        let all = count.saturating_mul(blocks.max(1) as i64);
+        reach.check(name, displ.unwrap_or(0), all, length)
+    }
+
+    fn check_raw_blocks(
+        &self,
+        mpi4py: &Mpi4py,
+        name: &str,
+        ranks: usize,
+        length: usize,
+    ) -> PyResult<()> {
+        let (true, Some(reach)) = (self.counts.is_some(), self.reach(mpi4py)?) else {
+            return Ok(());
+        };
+        let (counts, displs) = self.blocks(name, 0, ranks)?;
+        for (rank, (&count, displ)) in counts.iter().zip(displs).enumerate() {
+            if count != 0 {
+                let name = format!("{name}: block of rank {rank}");
+                reach.check(&name, displ, count, length)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reach(&self, mpi4py: &Mpi4py) -> PyResult<Option<Reach>> {
+        let Some(datatype) = self.datatype(mpi4py)? else {
+            return Ok(None);
+        };
+        let handle = mpi4py.datatype(&datatype)?;
+        // mpi4py raises what MPI says about the null handle.
+        if handle == mpi4py.mpi().datatype_null() {
+            return Ok(None);
+        }
+        Reach::of(self.tensor.py(), mpi4py.mpi(), handle).map(Some)
+    }
+
     /// The tensor of the message, or that the caller means raw memory.
     fn view(
         &self,
@@ -186,15 +287,12 @@ impl<'py> Spec<'py> {
         name: &str,
         intent: Intent,
         usage: Use,
-    ) -> PyResult<Option<View>> {
+    ) -> PyResult<Content> {
         let mpi4py = loans.mpi4py;
         let py = self.tensor.py();
-        let datatype = match &self.datatype {
-            Some(given) => Some(datatype::resolve(mpi4py, given)?),
-            None => None,
-        };
+        let datatype = self.datatype(mpi4py)?;
         if mpi4py.is_bottom(&self.tensor) {
-            return Ok(None);
+            return Ok(Content::Raw(None));
         }
         if self.tensor.is_none() {
             let Some(datatype) = datatype else {
@@ -203,8 +301,8 @@ impl<'py> Spec<'py> {
                 )));
             };
             return match datatype::element(mpi4py, &datatype)? {
-                Some(dtype) => nothing(py, name, dtype).map(Some),
-                None => Ok(None),
+                Some(dtype) => nothing(py, name, dtype).map(Content::Elements),
+                None => Ok(Content::Raw(None)),
             };
         }
         let loan = match registry::lend(name, &self.tensor, intent, &mut loans.order) {
@@ -213,20 +311,32 @@ impl<'py> Spec<'py> {
             Err(_)
                 if datatype.is_some() && usage == Use::Move && buffer::has_buffer(&self.tensor) =>
             {
-                return Ok(None);
+                return Ok(Content::Raw(bounds::length(&self.tensor).ok()));
             }
             Err(error) => return Err(error),
         };
         if let Some(datatype) = datatype {
             let dtype = loan.view().dtype();
             if datatype::reading(mpi4py, name, dtype, &datatype, usage)? == Reading::Raw {
-                return Ok(None);
+                return Ok(Content::Raw(Some(loan.view().layout().nbytes())));
             }
         }
         let (view, held) = loan.split();
         loans.keep(held, intent);
-        Ok(Some(view))
+        Ok(Content::Elements(view))
     }
+}
+
+/// What a message is about.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made and taken apart on the stack, once per argument"
+)]
+enum Content {
+    /// Elements of a tensor.
+    Elements(View),
+    /// Raw memory of so many bytes, where that is known.
+    Raw(Option<usize>),
 }
 
 /// A tensor without elements, for sides that MPI ignores and for `[None, 0, datatype]`.
@@ -265,26 +375,27 @@ pub fn simple(
         return Ok(Message::Ours(Arg::Part(Part::whole(view))));
     }
     let spec = Spec::unpack(loans.mpi4py, name, msg, false)?;
-    let Some(view) = spec.view(loans, name, intent, usage)? else {
-        return Ok(Message::Raw);
+    let view = match spec.view(loans, name, intent, usage)? {
+        Content::Elements(view) => view,
+        Content::Raw(length) => {
+            if let Some(length) = length {
+                spec.check_raw(loans.mpi4py, name, blocks, length)?;
+            }
+            return Ok(Message::Raw);
+        }
     };
     if spec.counts.is_none() && spec.displs.is_none() && blocks < 2 {
         return Ok(Message::Ours(Arg::Part(Part::whole(view))));
     }
-    let displ = match &spec.displs {
-        Some(displ) => counts::integer(name, "the displacement", displ)?,
-        None => 0,
-    };
+    let (count, displ) = spec.range(name)?;
+    let displ = displ.unwrap_or(0);
     let numel = view.packed_numel().unwrap_or(view.numel()) as i64;
-    let count = match &spec.counts {
-        Some(count) => {
-            let count = counts::integer(name, "the count", count)?;
-            count.checked_mul(blocks.max(1) as i64).ok_or_else(|| {
-                PyValueError::new_err(format!(
-                    "{name}: {count} elements for each of {blocks} ranks are too many"
-                ))
-            })?
-        }
+    let count = match count {
+        Some(count) => count.checked_mul(blocks.max(1) as i64).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "{name}: {count} elements for each of {blocks} ranks are too many"
+            ))
+        })?,
         None => {
             let rest = numel.saturating_sub(displ).max(0);
             if blocks >= 2 && rest % blocks as i64 != 0 {
@@ -327,25 +438,16 @@ pub fn vector(
 ) -> PyResult<Message> {
     let py = msg.py();
     let spec = Spec::unpack(loans.mpi4py, name, msg, true)?;
-    let Some(view) = spec.view(loans, name, intent, Use::Move)? else {
-        return Ok(Message::Raw);
+    let view = match spec.view(loans, name, intent, Use::Move)? {
+        Content::Elements(view) => view,
+        Content::Raw(length) => {
+            if let Some(length) = length {
+                spec.check_raw_blocks(loans.mpi4py, name, ranks, length)?;
+            }
+            return Ok(Message::Raw);
+        }
     };
-    let counts = match &spec.counts {
-        None => counts::spread(view.numel(), ranks),
-        Some(given) => match counts::numbers(name, "counts", given, ranks)? {
-            Numbers::Each(count) => vec![count; ranks],
-            Numbers::PerRank(counts) => counts,
-        },
-    };
-    let displs = match &spec.displs {
-        None => counts::contiguous(&counts),
-        Some(given) => match counts::numbers(name, "displs", given, ranks)? {
-            Numbers::Each(stride) => (0..ranks as i64)
-                .map(|r| stride.saturating_mul(r))
-                .collect(),
-            Numbers::PerRank(displs) => displs,
-        },
-    };
+    let (counts, displs) = spec.blocks(name, view.numel(), ranks)?;
     Blocks::new(view, name, counts, displs)
         .map(|blocks| Message::Ours(Arg::Blocks(blocks)))
         .map_err(|error| errors::operation(py, error))

@@ -14,7 +14,7 @@ use tensor_comm::{Announced, Comm};
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{Default, Param, Slots, Takes, sort};
 use crate::table::{Body, METHODS, ROWS, Row};
-use crate::{collective, delegate, errors, p2p};
+use crate::{collective, delegate, errors, lend, p2p};
 
 /// How a method ended.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ unsafe extern "C" fn entry<const ROW: usize>(
 ) -> *mut ffi::PyObject {
     Python::attach(|py| {
         let called = catch_unwind(AssertUnwindSafe(|| {
-            let row = &ROWS[ROW];
+            let row = ROWS.get(ROW).ok_or_else(errors::unbound)?;
             // SAFETY:
             // - CPython holds `slf` and the arguments during the call.
             let slf = unsafe { Borrowed::from_ptr(py, slf) };
@@ -66,15 +66,19 @@ unsafe extern "C" fn entry<const ROW: usize>(
                     kwnames,
                 )
             }?;
+            let real = || {
+                let real = REAL.get().and_then(|real| real.get(ROW));
+                real.map(|real| real.bind(py)).ok_or_else(errors::unbound)
+            };
+            if let Body::Lend(lend) = &row.body {
+                let mpi4py = mpi4py::bound()?;
+                return lend::call(mpi4py, row, lend, real()?, &slf, &slots).map(Bound::unbind);
+            }
             match dispatch(py, row, &slf, &slots)? {
                 Outcome::Done => Ok(py.None()),
                 Outcome::Value(value) => Ok(value),
                 Outcome::Raw(_watched) => {
-                    let real = REAL
-                        .get()
-                        .and_then(|real| real.get(ROW))
-                        .ok_or_else(errors::unbound)?;
-                    delegate::call(real.bind(py), row, &slf, &slots).map(Bound::unbind)
+                    delegate::call(real()?, row, &slf, &slots).map(Bound::unbind)
                 }
             }
         }));
@@ -112,14 +116,27 @@ fn dispatch<'py>(
         Body::Start(collective) => {
             collective::start(py, mpi4py, collective, row.params, comm, slots)
         }
+        Body::Lend(_) => Ok(Outcome::Raw(None)),
     }
 }
 
-/// One entry point per row.
+/// One entry point per row, ten at a time.
 macro_rules! entries {
-    ($($row:literal)*) => { [$(entry::<$row>),*] };
+    ($($ten:literal)*) => { [$(
+        entry::<{ $ten * 10 }>,
+        entry::<{ $ten * 10 + 1 }>,
+        entry::<{ $ten * 10 + 2 }>,
+        entry::<{ $ten * 10 + 3 }>,
+        entry::<{ $ten * 10 + 4 }>,
+        entry::<{ $ten * 10 + 5 }>,
+        entry::<{ $ten * 10 + 6 }>,
+        entry::<{ $ten * 10 + 7 }>,
+        entry::<{ $ten * 10 + 8 }>,
+        entry::<{ $ten * 10 + 9 }>,
+    )*] };
 }
-static ENTRIES: [Entry; METHODS] = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37);
+const ENTRIES: [Entry; 160] = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+const _: () = assert!(METHODS <= ENTRIES.len());
 
 /// The descriptors of all rows, as `{class: {name: descriptor}}`, for the class bodies of our subclasses.
 /// They call mpi4py's own methods where the caller means raw memory.
@@ -203,6 +220,7 @@ fn signature(row: &Row, mpi4py: &Mpi4py) -> String {
             Takes::Int(_) => write!(text, "=0"),
             // `SUM` cannot be written as a literal.
             Takes::Op => write!(text, "=..."),
+            Takes::Pass(default) => write!(text, "={default}"),
             _ => write!(text, "=None"),
         };
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use mpi_runtime::{Comm, Datatype, Mpi, Op, StatusPtr};
 use pyo3::exceptions::{PyImportError, PyTypeError};
@@ -25,6 +25,7 @@ pub struct Mpi4py {
     get_op: Get,
     get_datatype: Get,
     get_status: Get,
+    get_request: Get,
     datatype_type: Py<PyType>,
     in_place: Py<PyAny>,
     bottom: Py<PyAny>,
@@ -33,6 +34,51 @@ pub struct Mpi4py {
     module: Py<PyModule>,
     /// Makes our Python request of a native handle and its end; set once by `dlmpi.comm`.
     request: OnceLock<Py<PyAny>>,
+    /// Our classes by name; set once by `dlmpi.comm`.
+    classes: OnceLock<Classes>,
+    /// `MPI.Datatype` objects of predefined handles.
+    datatypes: Mutex<Vec<(Datatype, Py<PyAny>)>>,
+}
+
+/// Our classes of Python objects that native code makes.
+pub struct Classes {
+    /// The request of an operation that MPI carries.
+    pub transfer: Py<PyAny>,
+}
+
+/// Where the handle of a living object lies.
+#[derive(Clone, Copy)]
+pub struct Handle {
+    address: *mut c_void,
+    wide: bool,
+}
+
+impl Handle {
+    /// The handle that is there now.
+    #[inline]
+    pub fn get(self) -> u64 {
+        // SAFETY:
+        // - mpi4py returned the address of a handle inside an object that is alive (whoever made this says so).
+        // - Handles are as wide as cross-checked at binding, and aligned, being fields of a C struct.
+        unsafe {
+            match self.wide {
+                true => self.address.cast::<u64>().read(),
+                false => u64::from(self.address.cast::<u32>().read()),
+            }
+        }
+    }
+
+    /// Puts another one there; the thread is attached.
+    pub fn set(self, handle: u64) {
+        // SAFETY:
+        // - As for `get`.
+        unsafe {
+            match self.wide {
+                true => self.address.cast::<u64>().write(handle),
+                false => self.address.cast::<u32>().write(handle as u32),
+            }
+        }
+    }
 }
 
 static BOUND: OnceLock<Mpi4py> = OnceLock::new();
@@ -98,6 +144,7 @@ impl Mpi4py {
             get_op: function(table, "PyMPIOp_Get", c"MPI_Op *(PyObject *)")?,
             get_datatype: function(table, "PyMPIDatatype_Get", c"MPI_Datatype *(PyObject *)")?,
             get_status: function(table, "PyMPIStatus_Get", c"MPI_Status *(PyObject *)")?,
+            get_request: function(table, "PyMPIRequest_Get", c"MPI_Request *(PyObject *)")?,
             datatype_type: module.getattr("Datatype")?.cast_into::<PyType>()?.unbind(),
             bottom: module.getattr("BOTTOM")?.unbind(),
             exception: module.getattr("Exception")?.unbind(),
@@ -105,6 +152,8 @@ impl Mpi4py {
             in_place: in_place.unbind(),
             module: module.clone().unbind(),
             request: OnceLock::new(),
+            classes: OnceLock::new(),
+            datatypes: Mutex::default(),
         })
     }
 
@@ -137,17 +186,8 @@ impl Mpi4py {
     /// # Errors
     /// `TypeError` when it is none.
     pub fn forget(&self, comm: &Bound<'_, PyAny>) -> PyResult<()> {
-        let address = self.address(self.get_comm, comm)?;
-        let null = self.mpi.comm_null().raw();
-        // SAFETY:
-        // - mpi4py returned the address of the handle inside `comm`, which is alive; the thread is attached.
-        // - Handles are as wide as cross-checked at binding, and aligned, being fields of a C struct.
-        unsafe {
-            match self.wide {
-                true => address.cast::<u64>().write(null),
-                false => address.cast::<u32>().write(null as u32),
-            }
-        }
+        self.slot(self.get_comm, comm)?
+            .set(self.mpi.comm_null().raw());
         Ok(())
     }
 
@@ -172,6 +212,49 @@ impl Mpi4py {
         // SAFETY:
         // - As for `comm`.
         Ok(unsafe { Datatype::from_raw(raw) })
+    }
+
+    /// Where the handle of an `MPI.Request` lies; for as long as the object lives.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    pub fn request_handle(&self, obj: &Bound<'_, PyAny>) -> PyResult<Handle> {
+        self.slot(self.get_request, obj)
+    }
+
+    /// The `MPI.Datatype` object of a predefined handle, or of one that lives through the call.
+    ///
+    /// # Errors
+    /// What Python raised.
+    pub fn datatype_object<'py>(
+        &self,
+        py: Python<'py>,
+        datatype: Datatype,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let known = {
+            let known = self
+                .datatypes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let row = known.iter().find(|row| row.0 == datatype);
+            row.map(|row| row.1.clone_ref(py))
+        };
+        if let Some(object) = known {
+            return Ok(object.into_bound(py));
+        }
+        let object = self
+            .datatype_type
+            .bind(py)
+            .call_method1("fromhandle", (datatype.raw(),))?;
+        if self.mpi.basic(datatype).is_some() {
+            let row = (datatype, object.clone().unbind());
+            let mut known = self
+                .datatypes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            known.push(row);
+        }
+        Ok(object)
     }
 
     /// The `MPI_Status` inside an `MPI.Status`; the object must outlive the use.
@@ -207,6 +290,27 @@ impl Mpi4py {
         self.typedict.bind(py)
     }
 
+    /// The `MPI.Datatype` of half-precision numbers, where the library has one.
+    ///
+    /// # Errors
+    /// What Python raised.
+    pub fn half<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let half = self.typedict(py).get_item("e")?;
+        match half {
+            Some(half) if half.is_truthy()? => Ok(Some(half)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether an operation replaces or keeps elements instead of combining them: `REPLACE`, `NO_OP`.
+    ///
+    /// # Errors
+    /// What Python raised.
+    pub fn replaces(&self, op: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let module = self.module(op.py());
+        Ok(op.eq(module.getattr("REPLACE")?)? || op.eq(module.getattr("NO_OP")?)?)
+    }
+
     /// Says what makes a Python request of `(handle, pending)`.
     pub fn set_request(&self, make: Py<PyAny>) {
         let _ = self.request.set(make);
@@ -221,6 +325,19 @@ impl Mpi4py {
         make.call1(py, (handle, pending))
     }
 
+    /// Says which classes are ours.
+    pub fn set_classes(&self, classes: Classes) {
+        let _ = self.classes.set(classes);
+    }
+
+    /// Our classes.
+    ///
+    /// # Errors
+    /// `RuntimeError` before `dlmpi.MPI` was imported.
+    pub fn classes(&self) -> PyResult<&Classes> {
+        self.classes.get().ok_or_else(errors::unbound)
+    }
+
     /// `MPI.Exception(code)`.
     pub fn exception(&self, py: Python<'_>, code: i32) -> PyErr {
         match self.exception.bind(py).call1((code,)) {
@@ -231,15 +348,14 @@ impl Mpi4py {
 
     #[inline]
     fn handle(&self, get: Get, obj: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let address = self.address(get, obj)?;
-        // SAFETY:
-        // - mpi4py returned the address of a handle inside `obj`, which is alive.
-        // - Handles are as wide as cross-checked at binding, and aligned, being fields of a C struct.
-        Ok(unsafe {
-            match self.wide {
-                true => address.cast::<u64>().read(),
-                false => u64::from(address.cast::<u32>().read()),
-            }
+        Ok(self.slot(get, obj)?.get())
+    }
+
+    #[inline]
+    fn slot(&self, get: Get, obj: &Bound<'_, PyAny>) -> PyResult<Handle> {
+        Ok(Handle {
+            address: self.address(get, obj)?,
+            wide: self.wide,
         })
     }
 

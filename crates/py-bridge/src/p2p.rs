@@ -46,7 +46,10 @@ pub fn int(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<i32> {
 }
 
 /// The integers of a call in the order of its parameters, defaults filled in.
-fn ints<const N: usize>(
+///
+/// # Errors
+/// As for [`int`].
+pub fn ints<const N: usize>(
     mpi4py: &Mpi4py,
     params: &[Param],
     slots: &Slots<'_, '_>,

@@ -17,6 +17,8 @@ pub enum Takes {
     Received,
     /// Read at the root, written elsewhere.
     Either,
+    /// A message that is read, then written.
+    Through,
     /// A rank, a tag or a root, with its default.
     Int(Default),
     /// `MPI.Status`, or `None`.
@@ -25,6 +27,8 @@ pub enum Takes {
     Op,
     /// Counts per rank, or `None`.
     Counts,
+    /// Anything that goes to mpi4py as it is; its default as a text signature has it.
+    Pass(&'static str),
 }
 
 /// A default value of an integer, by MPI's name where its number differs between libraries.

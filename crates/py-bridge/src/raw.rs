@@ -45,6 +45,16 @@ pub struct Bytes {
 }
 
 impl Bytes {
+    /// `len` bytes from `start` on, for whoever says what they are.
+    pub fn untyped(start: *mut u8, len: usize) -> Bytes {
+        Bytes {
+            start,
+            len,
+            itemsize: 1,
+            format: BYTES,
+        }
+    }
+
     /// The bytes of `view`, in memory order.
     ///
     /// # Errors

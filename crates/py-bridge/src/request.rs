@@ -24,6 +24,13 @@ pub struct Borrowed {
     pub received: SmallVec<[Held; 1]>,
 }
 
+impl Borrowed {
+    /// The loan of the one tensor that was borrowed, if one was.
+    pub fn only(mut self) -> Option<Held> {
+        self.received.pop().or_else(|| self.sent.pop())
+    }
+}
+
 impl Keep for Borrowed {
     fn done(&mut self, written: bool) {
         // Without an interpreter the loans leak themselves (loan.rs).

@@ -1,10 +1,14 @@
 //! The native methods as data: mpi4py's names, parameters and defaults, and what each does. A new
 //! method is a new row.
 
+mod lent;
+
 use tensor_comm::{CallKind, SendMode};
 
 use crate::collective::{Collective, Role, Rooted};
+use crate::lend::Lend;
 use crate::params::{Default, Param, Takes};
+use lent::LENT;
 
 /// Which of mpi4py's classes a method belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +17,14 @@ pub enum Class {
     Comm,
     /// Intracommunicators only.
     Intracomm,
+    /// Communicators with a topology.
+    Topocomm,
+    /// A matched message.
+    Message,
+    /// A window.
+    Win,
+    /// A file.
+    File,
 }
 
 impl Class {
@@ -21,6 +33,10 @@ impl Class {
         match self {
             Class::Comm => "Comm",
             Class::Intracomm => "Intracomm",
+            Class::Topocomm => "Topocomm",
+            Class::Message => "Message",
+            Class::Win => "Win",
+            Class::File => "File",
         }
     }
 }
@@ -38,6 +54,8 @@ pub enum Body {
     Collective(Collective),
     /// Starts a collective operation.
     Start(Collective),
+    /// Lends its tensors to mpi4py's own method.
+    Lend(Lend),
 }
 
 /// One native method.
@@ -167,7 +185,7 @@ const COLLECTIVES: [(&str, Row); 16] = [
 ];
 
 /// Number of native methods.
-pub const METHODS: usize = MESSAGES.len() + 2 * COLLECTIVES.len();
+pub const METHODS: usize = MESSAGES.len() + 2 * COLLECTIVES.len() + LENT.len();
 
 /// Every native method.
 pub static ROWS: [Row; METHODS] = rows();
@@ -192,6 +210,12 @@ const fn rows() -> [Row; METHODS] {
         }
         i += 2;
         c += 1;
+    }
+    let mut l = 0;
+    while l < LENT.len() {
+        rows[i] = LENT[l];
+        i += 1;
+        l += 1;
     }
     rows
 }

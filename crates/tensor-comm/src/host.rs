@@ -29,14 +29,26 @@ impl Host {
         }
         reachable(view)?;
         let (low, high) = view.layout().span();
-        let bytes = (high - low) as usize;
-        let scratch = Scratch::new(bytes)?;
+        let host = Host::Mirror {
+            scratch: Scratch::new((high - low) as usize)?,
+            low,
+        };
+        host.refresh(view)?;
+        Ok(host)
+    }
+
+    /// Copies what the tensor holds now into its mirror; own memory has nothing to do.
+    pub fn refresh(&self, view: &View) -> Result<()> {
+        let Host::Mirror { scratch, .. } = self else {
+            return Ok(());
+        };
+        let (low, high) = view.layout().span();
         let source = (view.data() as u64).wrapping_add_signed(low as i64);
+        let (bytes, device) = ((high - low) as usize, view.device().id);
         // SAFETY:
         // - the door found these bytes to be the tensor's, whose memory the caller holds.
-        // - the scratch memory has room for them.
-        unsafe { cuda()?.copy_to_host(scratch.ptr(), source, bytes, view.device().id) }?;
-        Ok(Host::Mirror { scratch, low })
+        // - the mirror was made with room for them.
+        Ok(unsafe { cuda()?.copy_to_host(scratch.ptr(), source, bytes, device) }?)
     }
 
     /// Address of logical element 0.

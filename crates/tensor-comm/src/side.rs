@@ -140,6 +140,17 @@ impl Side {
         self.scratch.is_none() && matches!(self.host, Host::Own(_))
     }
 
+    /// Whether the elements travel from or into scratch memory.
+    pub fn is_packed(&self) -> bool {
+        self.scratch.is_some()
+    }
+
+    /// Brings the tensor's present values along once more.
+    pub fn refill(&self) -> Result<()> {
+        self.host.refresh(&self.view)?;
+        self.fill()
+    }
+
     /// Bytes of one element in the travelling form.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes

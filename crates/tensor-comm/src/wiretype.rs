@@ -72,6 +72,14 @@ pub(crate) fn wire_type(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<Wire
     })
 }
 
+/// The MPI datatype that carries a dtype, and how many of it are one element.
+///
+/// # Errors
+/// [`crate::Error::Buffer`] when the library has none.
+pub fn carrier(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<(Datatype, usize)> {
+    wire_type(mpi, dtype, itemsize).map(|wire| (wire.datatype, wire.units))
+}
+
 /// How elements of this dtype travel where nothing is combined.
 pub(crate) fn moving_type(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<WireType> {
     // MPICH 5.0.2 fails in the inner nodes of its gather tree with the complex type; the same bytes as two

@@ -34,6 +34,16 @@ pub(crate) fn alive() -> Result<()> {
     Ok(())
 }
 
+/// Whether MPI may be called: refuses as [`alive`], and watches from now on for what ends that.
+///
+/// # Errors
+/// [`Error::State`] in a forked child and after `MPI_Finalize`.
+pub fn attend(mpi: &'static Mpi) -> Result<()> {
+    alive()?;
+    watch(mpi);
+    Ok(())
+}
+
 /// Whether `MPI_Finalize` has begun.
 pub(crate) fn finalizing() -> bool {
     FINALIZING.load(Ordering::Acquire)

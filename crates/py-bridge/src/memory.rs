@@ -1,0 +1,114 @@
+//! A tensor's memory as it lies, lent to a method of mpi4py's: windows, files, packing. Counts and
+//! displacements are elements of the caller's Datatype, else of the tensor's dtype, and are checked.
+
+use dlpack_core::DType;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use tensor_comm::Flow;
+
+use crate::borrow::Borrowed;
+use crate::bounds::Reach;
+use crate::buffer;
+use crate::cargo::Cargo;
+use crate::datatype::{self, Use};
+use crate::delegate;
+use crate::errors;
+use crate::framework::Intent;
+use crate::message::Spec;
+use crate::mpi4py::Mpi4py;
+use crate::order::StreamOrder;
+use crate::raw::Bytes;
+use crate::registry;
+use crate::transfer::Lent;
+
+/// The message as `[buffer, count, displacement, Datatype]`.
+///
+/// # Errors
+/// What the tensor, its counts or its dtype have to say.
+pub fn lend<'py>(
+    mpi4py: &Mpi4py,
+    name: &str,
+    msg: &Bound<'py, PyAny>,
+    flow: Flow,
+    usage: Use,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = msg.py();
+    let intent = match flow {
+        Flow::Out => Intent::Send,
+        Flow::In | Flow::Through => Intent::Receive,
+    };
+    let spec = Spec::unpack(mpi4py, name, msg, false)?;
+    if mpi4py.is_in_place(&spec.tensor) || mpi4py.is_bottom(&spec.tensor) {
+        return Ok(msg.clone());
+    }
+    let given = spec.datatype(mpi4py)?;
+    let mut order = StreamOrder::default();
+    let loan = match registry::lend(name, &spec.tensor, intent, &mut order) {
+        Ok(loan) => loan,
+        // Elements that have no meaning here are still bytes under a Datatype.
+        Err(_) if given.is_some() && buffer::has_buffer(&spec.tensor) => {
+            return delegate::memory(mpi4py, name, msg, &[intent], lent);
+        }
+        Err(error) => return Err(error),
+    };
+    let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
+    let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
+    order.wait(py)?;
+    let (datatype, units) = match given {
+        Some(given) => {
+            if usage == Use::Reduce {
+                datatype::reading(mpi4py, name, dtype, &given, usage)?;
+            }
+            (given, 1)
+        }
+        None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
+    };
+    let (count, displ) = spec.range(name)?;
+    let scaled = |value: i64| value.saturating_mul(units);
+    let (count, displ) = (count.map(scaled), displ.map(scaled));
+    if let Some(count) = count {
+        let handle = mpi4py.datatype(&datatype)?;
+        let reach = Reach::of(py, mpi4py.mpi(), handle)?;
+        reach.check(name, displ.unwrap_or(0), count, bytes.len)?;
+    }
+    let cargo = Cargo::raw(loan.split().1, intent);
+    let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
+    let items = [
+        buffer.clone().into_any(),
+        count.into_pyobject(py)?,
+        displ.into_pyobject(py)?,
+        datatype,
+    ];
+    lent.buffers.push(buffer.unbind());
+    PyList::new(py, items).map(Bound::into_any)
+}
+
+/// The Datatype of a dtype, and how many of it are one element.
+fn natural<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    name: &str,
+    dtype: DType,
+    itemsize: usize,
+    usage: Use,
+) -> PyResult<(Bound<'py, PyAny>, i64)> {
+    let mpi = mpi4py.mpi();
+    let number = match tensor_comm::mpi_datatype(mpi, dtype) {
+        Some(number) => Some(mpi4py.datatype_object(py, number)?),
+        None if dtype == DType::F16 => mpi4py.half(py)?,
+        None => None,
+    };
+    match (number, usage) {
+        (Some(number), _) => Ok((number, 1)),
+        (None, Use::Reduce) => Err(PyValueError::new_err(format!(
+            "{name}: MPI has no arithmetic for {dtype} here; convert to float32, or use a collective of dlmpi"
+        ))),
+        (None, _) => {
+            let (carrier, units) = tensor_comm::carrier(mpi, dtype, itemsize)
+                .map_err(|error| errors::operation(py, error))?;
+            Ok((mpi4py.datatype_object(py, carrier)?, units as i64))
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The short way of a non-blocking message: elements that travel from or into where they lie, with
+//! nothing to do afterwards but to let them go. One MPI call of our own, no message list, no buffer.
+
+use pyo3::prelude::*;
+use tensor_comm::SendMode;
+
+use crate::errors;
+use crate::framework::Intent;
+use crate::mpi4py::Mpi4py;
+use crate::order::StreamOrder;
+use crate::p2p;
+use crate::params::Slots;
+use crate::registry;
+use crate::table::Row;
+use crate::transfer;
+
+/// Which message.
+#[derive(Clone, Copy, Debug)]
+pub enum Post {
+    /// One that is sent.
+    Send(SendMode),
+    /// One that is received.
+    Recv,
+}
+
+/// Starts it, if the short way is open to this tensor and peer.
+///
+/// # Errors
+/// What the arguments, MPI or Python have to say.
+pub fn start<'py>(
+    mpi4py: &Mpi4py,
+    post: Post,
+    row: &Row,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (py, mpi) = (slf.py(), mpi4py.mpi());
+    let Some(msg) = &slots[0] else {
+        return Ok(None);
+    };
+    let Some(exporter) = registry::known(msg) else {
+        return Ok(None);
+    };
+    let [peer, tag] = p2p::ints(mpi4py, row.params, slots)?;
+    let comm = mpi4py.comm(slf)?;
+    if peer == mpi.constants().proc_null || comm == mpi.comm_null() {
+        return Ok(None);
+    }
+    let intent = match post {
+        Post::Send(_) => Intent::Send,
+        Post::Recv => Intent::Receive,
+    };
+    let mut order = StreamOrder::default();
+    let loan = registry::lend_by(&*exporter, row.params[0].name, msg, intent, &mut order)?;
+    let (view, held) = loan.split();
+    let direct = view.layout().is_c_contiguous()
+        && view.device().is_host_addressable()
+        && !(intent == Intent::Receive && held.must_tell());
+    let (datatype, units) = tensor_comm::carrier(mpi, view.dtype(), view.itemsize())
+        .map_err(|error| errors::operation(py, error))?;
+    let count = view.numel().saturating_mul(units) as i64;
+    if !direct || count > i64::from(i32::MAX) || view.packed_numel().is_some() {
+        return Ok(None);
+    }
+    order.wait(py)?;
+    let data = Address(view.data());
+    let started = py.detach(|| {
+        let data = data.get();
+        // SAFETY:
+        // - the door found `numel` elements at `data`, writable for a receive, and the loan is held by the
+        //   request object until MPI is done with them (transfer.rs).
+        unsafe {
+            match post {
+                Post::Send(SendMode::Standard) => mpi.isend(data, count, datatype, peer, tag, comm),
+                Post::Send(SendMode::Synchronous) => {
+                    mpi.issend(data, count, datatype, peer, tag, comm)
+                }
+                Post::Send(SendMode::Buffered) => {
+                    mpi.ibsend(data, count, datatype, peer, tag, comm)
+                }
+                Post::Send(SendMode::Ready) => mpi.irsend(data, count, datatype, peer, tag, comm),
+                Post::Recv => mpi.irecv(data, count, datatype, peer, tag, comm),
+            }
+        }
+    });
+    let request = started.map_err(|error| errors::mpi(py, &error))?;
+    transfer::hold(mpi4py, py, request, held).map(Some)
+}
+
+/// An address that only goes to MPI.
+#[derive(Clone, Copy)]
+struct Address(*mut u8);
+
+// SAFETY:
+// - The closure that carries it runs on this very thread; `detach` asks for `Send` all the same.
+unsafe impl Send for Address {}
+// SAFETY:
+// - As above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}

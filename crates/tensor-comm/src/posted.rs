@@ -1,0 +1,166 @@
+//! One side of an operation that somebody else starts: the elements in the form in which they travel,
+//! with the address, counts and datatype that MPI takes, until the operation has ended.
+//!
+//! Knows no operation. What arrives is not measured, so the room to receive into holds the tensor's
+//! present values first, and elements that nothing came for keep them.
+
+use mpi_runtime::{Datatype, Mpi};
+
+use crate::arg::{Arg, Blocks, Part};
+use crate::counted::{Derived, counted, counted_blocks};
+use crate::error::{Result, value_error};
+use crate::side::{Ranges, Side};
+use crate::wire::Element;
+use crate::wiretype::moving_type;
+
+/// What happens to the elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// They are read.
+    Out,
+    /// They are written.
+    In,
+    /// They are read, then written.
+    Through,
+}
+
+/// Counts as MPI takes them, in units of the datatype.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counts {
+    /// One count.
+    One(i64),
+    /// One count and displacement per peer.
+    Each(Vec<i64>, Vec<i64>),
+}
+
+/// Elements of a tensor, ready for MPI.
+pub struct Posted {
+    side: Side,
+    flow: Flow,
+    counts: Counts,
+    datatype: Datatype,
+    bytes: usize,
+    #[expect(dead_code, reason = "freed when the operation is over")]
+    derived: Option<Derived>,
+}
+
+// SAFETY:
+// - the addresses are of memory that the owner of the tensor keeps or that the side owns, and one thread
+//   at a time uses them.
+unsafe impl Send for Posted {}
+
+impl Posted {
+    /// The elements of `arg`, in `blocks` blocks of equal size where that is not 0; `name` is the
+    /// argument's name.
+    ///
+    /// # Errors
+    /// Memory that cannot be reached, that is not writable or shared where it is written, or counts that
+    /// this MPI library cannot take.
+    pub fn new(
+        mpi: &'static Mpi,
+        arg: &Arg,
+        name: &str,
+        blocks: usize,
+        flow: Flow,
+    ) -> Result<Posted> {
+        match arg {
+            Arg::Part(part) => Posted::part(mpi, part, blocks, flow),
+            Arg::Blocks(each) => Posted::each(mpi, each, name, flow),
+            Arg::Absent | Arg::InPlace => Err(value_error!("{name}: expected a tensor")),
+        }
+    }
+
+    fn part(mpi: &'static Mpi, part: &Part, blocks: usize, flow: Flow) -> Result<Posted> {
+        let (dtype, itemsize) = (part.view().dtype(), part.view().itemsize());
+        let wire = moving_type(mpi, dtype, itemsize)?;
+        let each = counted(mpi, part.count() / blocks.max(1), wire)?;
+        let side = side(Ranges::part(part), flow)?;
+        Ok(Posted {
+            side,
+            flow,
+            counts: Counts::One(each.count),
+            datatype: each.datatype,
+            bytes: part.count() * itemsize,
+            derived: each.derived,
+        })
+    }
+
+    fn each(mpi: &'static Mpi, blocks: &Blocks, name: &str, flow: Flow) -> Result<Posted> {
+        if let (Flow::In, Some((a, b))) = (flow, blocks.overlap()) {
+            return Err(value_error!(
+                "{name}: the blocks of peers {a} and {b} share elements; give each a place of its own"
+            ));
+        }
+        let view = blocks.view();
+        let wire = moving_type(mpi, view.dtype(), view.itemsize())?;
+        let side = side(Ranges::blocks(blocks), flow)?;
+        let bytes = match side.is_packed() {
+            true => blocks.total() * view.itemsize(),
+            false => view.layout().nbytes(),
+        };
+        let each = counted_blocks(mpi, name, blocks.counts(), side.displs(), wire)?;
+        Ok(Posted {
+            side,
+            flow,
+            counts: Counts::Each(each.counts, each.displs),
+            datatype: each.datatype,
+            bytes,
+            derived: each.derived,
+        })
+    }
+
+    /// Address of the first element; of displacement 0 where there are displacements.
+    pub fn ptr(&self) -> *mut u8 {
+        match self.counts {
+            Counts::One(_) => self.side.ptr(),
+            Counts::Each(..) => self.side.base(),
+        }
+    }
+
+    /// Bytes from [`Posted::ptr`] on.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts, and displacements where there is one per peer.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The datatype of the counts.
+    pub fn datatype(&self) -> Datatype {
+        self.datatype
+    }
+
+    /// Whether MPI works on the tensor's own memory.
+    pub fn is_direct(&self) -> bool {
+        self.side.is_direct()
+    }
+
+    /// Brings the tensor's present values along, for an operation that is started again.
+    ///
+    /// # Errors
+    /// A device that cannot be copied from.
+    pub fn refill(&self) -> Result<()> {
+        self.side.refill()
+    }
+
+    /// The operation has ended: brings home what was received.
+    ///
+    /// # Errors
+    /// A device that cannot be copied to.
+    pub fn settle(&self) -> Result<()> {
+        if self.flow == Flow::Out || self.side.is_direct() {
+            return Ok(());
+        }
+        self.side.settle(usize::MAX, None)
+    }
+}
+
+fn side(ranges: Ranges<'_>, flow: Flow) -> Result<Side> {
+    let element = Element::Memory(ranges.view().dtype());
+    match flow {
+        Flow::Out => Side::sending(ranges, element, false),
+        Flow::In | Flow::Through => Side::receiving(ranges, element, true),
+    }
+}
