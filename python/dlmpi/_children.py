@@ -138,7 +138,7 @@ _HARMLESS = frozenset(
     ("fromhandle", "f2py", "py2f", "handle", "tohandle", "toint", "fromint", "free")
 )
 _classes: tuple[type, ...] = ()
-_module: dict[str, Any] | None = None
+_modules: list[dict[str, Any]] = []
 
 
 def _answer(comm: object, name: str) -> Any:
@@ -168,15 +168,15 @@ def _fresh_attribute(comm: object, name: str) -> Any:
 
 
 def _off(forked: bool) -> None:
-    """Replace what would call MPI by refusals, in our classes and in the module `dlmpi.MPI`.
+    """Replace what would call MPI by refusals, in our classes and in our modules.
 
     One attribute per class and not one per method: a fork must not take milliseconds longer.
     """
     attribute = _forked_attribute if forked else _fresh_attribute
     for cls in _classes:
         type.__setattr__(cls, "__getattribute__", attribute)
-    if _module is not None:
-        _off_module(_module)
+    for names in _modules:
+        _off_module(names)
 
 
 #: Functions of the module that may be called without MPI.
@@ -231,7 +231,6 @@ def guard(classes: tuple[type, ...]) -> None:
 
 def guard_module(names: dict[str, Any]) -> None:
     """Do the same for the functions of a module, given its names."""
-    global _module  # noqa: PLW0603
-    _module = names
+    _modules.append(names)
     if _parent is not None:
         _off_module(names)
