@@ -18,7 +18,7 @@ import sys
 import unittest
 from pathlib import Path
 
-LIMIT = 100.0
+LIMIT = 60.0
 
 
 class Record(unittest.TextTestResult):
@@ -86,11 +86,17 @@ def main() -> None:
     sys.path.insert(0, folder)
     os.chdir(folder)
     sys.dont_write_bytecode = True
+    arrayimpl = importlib.import_module("arrayimpl")
+    # Host memory that calls itself a GPU's, which mpi4py believes. We ask the driver for it: were
+    # they kept, every loop would end at the first of them.
+    fakes = [cls for cls in arrayimpl.ArrayBackends if cls.__name__.startswith("FakeGPU")]
+    for cls in fakes:
+        arrayimpl.ArrayBackends.remove(cls)
     if options[:1] == ["--arrays"]:
         del options[0]
         import arrays  # beside this file
 
-        arrays.install(importlib.import_module("arrayimpl"))
+        arrays.install(arrayimpl)
     Runner.report = Path(f"{report}.{MPI.COMM_WORLD.Get_rank()}.json")
     program = importlib.import_module("main")
     sys.argv = [program.__file__, "--no-builddir", *options]

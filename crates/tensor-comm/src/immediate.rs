@@ -10,6 +10,8 @@ use crate::engine::{self, Collective, Handle, Keep};
 use crate::error::{Error, Result, value_error};
 use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
+use crate::ground::private;
+use crate::ground::state::State;
 
 /// Starts a collective and leaves it to the engine, as [`begin`].
 ///
@@ -89,7 +91,22 @@ pub fn prepare(comm: &Comm) -> Result<()> {
 /// As for [`start`].
 pub fn announce_start(comm: &Comm, kind: CallKind) -> Result<()> {
     let gate = Gate::open(*comm, kind)?;
-    compare(gate.exchange(None), &gate)
+    compare(gate.exchange(None), &gate)?;
+    match gate.state() {
+        Some(state) if private::must_wait(comm.mpi()) => await_duplicate(state),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the private duplicate is there: the library makes it of non-blocking collectives on the
+/// user's communicator, whose messages would be taken for those of the caller's own there (truncated
+/// broadcasts and segmentation faults on Open MPI 5.0.11). The duplicate was begun at the communicator's
+/// first collective, so that this is a matter of the first calls.
+fn await_duplicate(state: &State) -> Result<()> {
+    while state.private(false)?.is_none() {
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// As [`crate::refuse`], for a non-blocking collective: the others learn of it while this rank goes on.

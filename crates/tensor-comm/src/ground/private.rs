@@ -18,7 +18,8 @@ pub(crate) enum Private {
     Ready(mpi_runtime::Comm),
 }
 
-/// Whether a duplicate under way must be waited for when its parent is freed. Open MPI deletes attributes at
+/// Whether a duplicate under way must be waited for when its parent is freed, or before the caller's own
+/// non-blocking collectives run there. Open MPI makes duplicates of such collectives on the parent. It deletes attributes at
 /// once and then frees what the pending `Idup` still uses. MPICH deletes them when the last operation on
 /// the parent has ended, perhaps inside its progress engine, where a wait would never return.
 pub(crate) fn must_wait(mpi: &Mpi) -> bool {
