@@ -22,6 +22,14 @@ from workplace import DIST, LOGS, MAIN, MPI_VENVS, Venv, mpi_environment, run
 Stage = Callable[[IO[str]], Tally]
 RANKS = (1, 2, 3, 4)
 MINUTE = 60.0
+#: What fits into minutes; the other pairs are part of `make compat`.
+MPI4PY_SUITE = (
+    ("mpich", "buffers"),
+    ("openmpi", "buffers"),
+    ("mpich", "rest"),
+    ("mpich", "arrays"),
+    ("mpich", "demos"),
+)
 EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
     ("mpich", 2, "train.py"),
     ("mpich", 3, "train.py", "--dtype", "bfloat16"),
@@ -117,6 +125,14 @@ def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
     return tally.from_junit(reports).judged_by(code)
 
 
+def mpi4py_suite(log: IO[str], library: str, group: str) -> Tally:
+    """mpi4py's own tests, or its demos, on the drop-in."""
+    report = LOGS / f"mpi4py-{library}-{group}.xml"
+    report.unlink(missing_ok=True)
+    code = run([sys.executable, "ci/mpi4py_suite", library, group], log, 15 * MINUTE)
+    return tally.from_junit([report] if report.exists() else []).judged_by(code)
+
+
 def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str) -> Tally:
     venv = MPI_VENVS[library]
     starter = ["-m", "dlmpi", "run"] if script.startswith("torch/") else ["-m", "mpi4py"]
@@ -173,6 +189,9 @@ def stages() -> dict[str, Stage]:
     for library in MPI_VENVS:
         for ranks in RANKS:
             table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
+    for library, group in MPI4PY_SUITE:
+        name = f"mpi4py {library} {group}"
+        table[name] = partial(mpi4py_suite, library=library, group=group)
     for name in ("failure", "startup"):
         table[name] = partial(starts_mpiexec, name=name)
     # The cheap rows; `make platforms` runs all.
