@@ -17,7 +17,7 @@ from typing import IO
 import tally
 import venvs
 from tally import Tally
-from workplace import DIST, LOGS, MAIN, MPI_VENVS, Venv, mpi_environment, run
+from workplace import DIST, LOGS, MAIN, MPI_VENVS, ROOT, Venv, mpi_environment, run
 
 Stage = Callable[[IO[str]], Tally]
 RANKS = (1, 2, 3, 4)
@@ -90,6 +90,22 @@ def cargo_test(log: IO[str]) -> Tally:
     code = run(command, log, 30 * MINUTE, cargo_environment())
     result = tally.from_cargo(Path(log.name).read_text(errors="replace"))
     return result.judged_by(code)
+
+
+def sanitizer(log: IO[str]) -> Tally:
+    """The door's tests under AddressSanitizer, whose flag stable compilers have but keep back."""
+    said = subprocess.run(["rustc", "-vV"], capture_output=True, text=True, check=True).stdout
+    (host,) = (line.split()[1] for line in said.splitlines() if line.startswith("host:"))
+    environment = cargo_environment() | {
+        "RUSTC_BOOTSTRAP": "1",
+        "RUSTFLAGS": "-Zsanitizer=address",
+        "CARGO_PROFILE_DEV_OPT_LEVEL": "1",
+        "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+        "CARGO_TARGET_DIR": str(ROOT / "target" / "sanitizer"),
+    }
+    command = ["cargo", "test", "-p", "dlpack-core", "--tests", "--locked", "--target", host]
+    code = run(command, log, 10 * MINUTE, environment)
+    return tally.from_cargo(Path(log.name).read_text(errors="replace")).judged_by(code)
 
 
 def has_libpython() -> bool:
@@ -178,6 +194,7 @@ def stages() -> dict[str, Stage]:
     table: dict[str, Stage] = {"environments": environments, **lint_stages()}
     table["scripts"] = partial(pytest, name="scripts", venv=MAIN, target="ci/test_scripts.py")
     table["cargo test"] = cargo_test
+    table["sanitizer"] = sanitizer
     table["wheel"] = wheel
     stubtest = [MAIN.python, "-m", "mypy.stubtest", "--allowlist", "ci/stubtest-allow.txt"]
     table["stubs"] = partial(check, [*stubtest, "--ignore-unused-allowlist", "dlmpi._native"])

@@ -3,7 +3,7 @@
 
 mod claim;
 
-use claim::{Claim, ROOM, look};
+use claim::{Claim, MOST, look};
 use dlpack_core::{Device, DeviceKind};
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn second_opinion(claim: &Claim) -> Option<u128> {
         && total > 0
         && named.is_none_or(|n| n == bits)
         && (total.is_multiple_of(8) || bits < 8);
-    if claim.flags > 7 || !(0..=64).contains(&claim.ndim) || !dtype_ok {
+    if claim.flags > 7 || !(0..=MOST as i32).contains(&claim.ndim) || !dtype_ok {
         return None;
     }
     let ndim = claim.ndim as usize;
@@ -31,8 +31,7 @@ fn second_opinion(claim: &Claim) -> Option<u128> {
     }
     let pad = |array: &Option<Vec<i64>>| {
         array.clone().map(|mut array| {
-            array.resize(ROOM, 1);
-            array.truncate(ndim);
+            array.resize(ndim, 1);
             array
         })
     };

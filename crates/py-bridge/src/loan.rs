@@ -2,6 +2,7 @@
 //! alive. The memory is safe to touch exactly as long as the loan lives.
 
 use dlpack_core::{Foreign, View};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
@@ -25,7 +26,7 @@ pub struct Loan {
 }
 
 /// What keeps borrowed memory alive. Released attached to the interpreter, whichever thread drops it; when
-/// the interpreter is gone it is leaked, since a producer's deleter may not run any more.
+/// the interpreter is going or gone it is leaked, since a producer's deleter may not run any more.
 pub struct Held {
     owner: Owner,
     objects: SmallVec<[Py<PyAny>; 2]>,
@@ -146,10 +147,18 @@ impl Held {
     }
 }
 
+/// Is the interpreter there, and not on its way out? A thread that is attached while it goes, in a
+/// deallocation, cannot tell from `try_attach`.
+fn is_up() -> bool {
+    // SAFETY:
+    // - May be called at any time, attached or not.
+    unsafe { ffi::Py_IsInitialized() != 0 }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         // First the owner, then, as fields, the objects that its memory may belong to.
-        if Python::try_attach(|py| self.release(py)).is_some() {
+        if is_up() && Python::try_attach(|py| self.release(py)).is_some() {
             return;
         }
         if let Owner::Foreign(foreign) = std::mem::replace(&mut self.owner, Owner::None) {

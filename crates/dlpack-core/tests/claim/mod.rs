@@ -18,18 +18,21 @@ pub struct Claim {
     pub flags: u64,
 }
 
-/// Really readable for every `ndim` that the door may accept.
-pub const ROOM: usize = 64;
+/// Dimensions that the door may accept.
+pub const MOST: usize = 64;
 
 pub fn look(claim: &Claim) -> Result<View, DoorError> {
-    let mut shape = claim.shape.clone();
-    let mut strides = claim.strides.clone();
-    let address = |array: &mut Option<Vec<i64>>| {
-        array.as_mut().map_or(ptr::null_mut(), |array| {
-            array.resize(ROOM, 1);
-            array.as_mut_ptr()
+    // Readable for just as many values as may be read, so that a sanitizer sees one too many.
+    let room = usize::try_from(claim.ndim).map_or(0, |n| if n > MOST { 0 } else { n });
+    let exact = |array: &Option<Vec<i64>>| {
+        array.clone().map(|mut array| {
+            array.resize(room, 1);
+            array.into_boxed_slice()
         })
     };
+    let (mut shape, mut strides) = (exact(&claim.shape), exact(&claim.strides));
+    let address =
+        |array: &mut Option<Box<[i64]>>| array.as_mut().map_or(ptr::null_mut(), |a| a.as_mut_ptr());
     let tensor = DLTensor {
         data: ptr::without_provenance_mut(claim.data),
         device: DLDevice {
@@ -47,7 +50,8 @@ pub fn look(claim: &Claim) -> Result<View, DoorError> {
         byte_offset: claim.byte_offset,
     };
     // SAFETY:
-    // - `shape` and `strides` are NULL or readable for 64 values, which is all the door may read.
+    // - `shape` and `strides` are NULL or readable for `ndim` values, or for none where `ndim` is out
+    //   of bounds.
     // - Nobody acts on the view.
     unsafe { View::from_dltensor(&tensor, claim.flags) }
 }
