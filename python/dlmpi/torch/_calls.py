@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import (
 
 from dlmpi import MPI
 from dlmpi.torch import _sparse
+from dlmpi.torch._blocks import LARGE, apart, is_large, messages, rows
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
 from dlmpi.torch._reduction import known, reduction
 from dlmpi.torch._work import may_be_none
@@ -141,6 +142,15 @@ class Calls:
             self._one_per_rank("reduce_scatter", "input_list", parts)
             dtype = same_dtype("reduce_scatter", "input_list", parts)
             how = reduction("reduce_scatter", opts.reduceOp, dtype, core.size)
+            if how.after is not None:
+                after.append(_applied(how.after, out))
+            if any(map(is_large, parts)):
+                # All ranks know all sizes, and none of the parts need be copied.
+                for rank, part in enumerate(parts):
+                    sent = part if how.before is None else how.before(part)
+                    room = out if rank == core.rank else None
+                    calls.append((core.Ireduce, (sent, room, how.op, rank)))
+                continue
             sent = flat(parts)
             sent = sent if how.before is None else how.before(sent)
             counts = [part.numel() for part in parts]
@@ -148,8 +158,6 @@ class Calls:
                 calls.append((core.Ireduce_scatter_block, (sent, out, how.op)))
             else:
                 calls.append((core.Ireduce_scatter, (sent, out, counts, how.op)))
-            if how.after is not None:
-                after.append(_applied(how.after, out))
         inputs = [part for parts in ins for part in parts]
         return core.launch("reduce_scatter", calls, outs, opts, _in_turn(*after), inputs=inputs)
 
@@ -212,16 +220,23 @@ class Calls:
         if isinstance(ins, torch.Tensor):
             outs, ins = [outs], [ins]
         calls: list[Call] = []
-        after, written = [], []
+        after, copies, written = [], [], []
         for parts, tensor in zip(outs, ins, strict=True):
             self._one_per_rank("all_gather", "tensor_list", parts)
             same_dtype("all_gather", "tensor_list and tensor", [*parts, tensor])
-            counts = [part.numel() for part in parts]
+            large, rest = apart(parts)
+            counts = [part.numel() for part in rest]
             room = tensor.new_empty(sum(counts))
-            calls.append((core.Iallgatherv, (tensor, [room, counts])))
-            after.append(scatter_back(room, parts))
+            gives = dict.fromkeys(range(core.size), tensor) if is_large(tensor) else {}
+            sent = tensor.new_empty(0) if gives else tensor
+            calls.append((core.Iallgatherv, (sent, [room, counts])))
+            more, own = messages(core, gives, large)
+            calls += more
+            after.append(scatter_back(room, rest))
+            copies.append(own)
             written += parts
-        return core.launch("all_gather", calls, written, opts, _in_turn(*after), inputs=ins)
+        own, home = _in_turn(*copies), _in_turn(*after)
+        return core.launch("all_gather", calls, written, opts, home, inputs=ins, meanwhile=own)
 
     def all_gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor."""
@@ -286,16 +301,22 @@ class Calls:
         target = self._rank("gather", "dst", number)
         opts = opts if hasattr(opts, "rootRank") else None
         (tensor,) = ins
+        gives = {target: tensor} if is_large(tensor) else {}
+        sent = tensor.new_empty(0) if gives else tensor
         if core.rank != target:
-            calls: list[Call] = [(core.Igatherv, (tensor, None, target))]
+            calls: list[Call] = [(core.Igatherv, (sent, None, target))]
+            calls += messages(core, gives, {})[0]
             return core.launch("gather", calls, [], opts, inputs=ins)
         (parts,) = outs
         self._one_per_rank("gather", "gather_list", parts)
         same_dtype("gather", "gather_list and tensor", [*parts, tensor])
-        counts = [part.numel() for part in parts]
+        large, rest = apart(parts)
+        counts = [part.numel() for part in rest]
         room = tensor.new_empty(sum(counts))
-        calls = [(core.Igatherv, (tensor, [room, counts], target))]
-        return core.launch("gather", calls, parts, opts, scatter_back(room, parts), inputs=ins)
+        calls = [(core.Igatherv, (sent, [room, counts], target))]
+        more, own = messages(core, gives, large)
+        home = scatter_back(room, rest)
+        return core.launch("gather", calls + more, parts, opts, home, inputs=ins, meanwhile=own)
 
     def gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor of the root."""
@@ -318,14 +339,19 @@ class Calls:
         source = self._rank("scatter", "src", _root(opts, root))
         opts = opts if hasattr(opts, "rootRank") else None
         (out,) = outs
+        gets = {source: out} if is_large(out) else {}
+        room = out.new_empty(0) if gets else out
         if core.rank != source:
-            return core.launch("scatter", [(core.Iscatterv, (None, out, source))], outs, opts)
+            calls: list[Call] = [(core.Iscatterv, (None, room, source))]
+            return core.launch("scatter", calls + messages(core, {}, gets)[0], outs, opts)
         (parts,) = ins
         self._one_per_rank("scatter", "scatter_list", parts)
         same_dtype("scatter", "scatter_list and tensor", [*parts, out])
-        counts = [part.numel() for part in parts]
-        calls = [(core.Iscatterv, ([flat(parts), counts], out, source))]
-        return core.launch("scatter", calls, outs, opts, inputs=parts)
+        large, rest = apart(parts)
+        counts = [part.numel() for part in rest]
+        calls = [(core.Iscatterv, ([flat(rest), counts], room, source))]
+        more, own = messages(core, large, gets)
+        return core.launch("scatter", calls + more, outs, opts, inputs=parts, meanwhile=own)
 
     def all_to_all_single(
         self, out: Any, inp: Any, out_splits: Any = None, in_splits: Any = None, opts: Any = None
@@ -334,22 +360,34 @@ class Calls:
         core = self._core
         sent = self._rows("input", inp, in_splits)
         received = self._rows("output", out, out_splits)
-        calls = [(core.Ialltoallv, ([inp, sent], [out, received]))]
-        return core.launch("all_to_all_single", calls, [out], opts, inputs=[inp])
+        what = "all_to_all_single"
+        if max(*sent, *received, 0) * max(inp.element_size(), out.element_size()) < LARGE:
+            calls = [(core.Ialltoallv, ([inp, sent], [out, received]))]
+            return core.launch(what, calls, [out], opts, inputs=[inp])
+        same_dtype(what, "input and output", [inp, out])
+        return self._exchange(what, [inp], [out], opts, (rows(inp, sent), rows(out, received)))
 
     alltoall_base = all_to_all_single
 
     def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Any:
         """Send a tensor to each rank and receive one from each; sizes may differ."""
-        core = self._core
         for name, tensors in (("input_tensor_list", ins), ("output_tensor_list", outs)):
             self._one_per_rank("all_to_all", name, tensors)
         same_dtype("all_to_all", "the lists", [*ins, *outs])
-        counts = [tensor.numel() for tensor in outs]
+        return self._exchange("all_to_all", ins, outs, opts, (ins, outs))
+
+    def _exchange(self, what: str, ins: Any, outs: Any, opts: Any, blocks: tuple[Any, Any]) -> Any:
+        """Send blocks to all ranks and receive those of all; they lie in `ins` and `outs`."""
+        core = self._core
+        gives, given = apart(blocks[0])
+        gets, got = apart(blocks[1])
+        counts = [tensor.numel() for tensor in got]
         room = outs[0].new_empty(sum(counts))
-        sent = [flat(ins), [tensor.numel() for tensor in ins]]
-        calls = [(core.Ialltoallv, (sent, [room, counts]))]
-        return core.launch("all_to_all", calls, outs, opts, scatter_back(room, outs), inputs=ins)
+        sent = [flat(given), [tensor.numel() for tensor in given]]
+        calls: list[Call] = [(core.Ialltoallv, (sent, [room, counts]))]
+        more, own = messages(core, gives, gets)
+        home = scatter_back(room, got)
+        return core.launch(what, calls + more, outs, opts, home, inputs=ins, meanwhile=own)
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
         """Wait for all ranks."""

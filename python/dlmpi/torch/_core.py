@@ -63,7 +63,8 @@ class Core:
         self.store = store
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
-        self.largest_tag: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0
+        #: The tag of messages that are part of a collective; users have those below.
+        self.block_tag: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 0
         self.timeout = timeout.total_seconds()
         #: Collectives so far.
         self.sequence = 0
@@ -84,20 +85,25 @@ class Core:
         after: Callable[[], None] | None = None,
         *,
         inputs: Sequence[Any] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Any:
         """Start calls that are one collective of torch's; return its work.
 
-        `after` puts results in their places when all have ended. Where torch waits at once, the
-        calling thread carries the operation on itself. `inputs` are shown in profiles; the outputs
-        are if not given.
+        `meanwhile` runs at once, when all calls are under way; `after` puts results in their places
+        when all have ended. Where torch waits at once, the calling thread carries the operation on
+        itself. `inputs` are shown in profiles; the outputs are if not given.
         """
         self.sequence += 1
         profiled = _profile.is_on()
-        if options is None or options.asyncOp or profiled or self.together is not None:
+        # Several calls must all be under way before one is waited for: they may be an exchange.
+        several = len(calls) > 1 or meanwhile is not None
+        if several or options is None or options.asyncOp or profiled or self.together is not None:
             record = self._record(what, outputs if inputs is None else inputs) if profiled else None
             work = self._start(what, calls, outputs, after=after, record=record)
             if options is not None:
                 work.limit = seconds(options.timeout, self.timeout)
+            if meanwhile is not None:
+                meanwhile()
             if self.together is not None:
                 self.together.append(work)
             elif options is not None and not options.asyncOp:

@@ -53,7 +53,7 @@ class Messages:
         return rank
 
     def _tag(self, tag: int) -> int:
-        most = self._core.largest_tag
+        most = self._core.block_tag - 1
         if not 0 <= tag <= most:
             raise ValueError(f"tag={tag}: expected 0 to {most}, the largest of this MPI library")
         return tag

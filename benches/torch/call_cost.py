@@ -1,0 +1,60 @@
+"""What torch.distributed costs on top of dlmpi's own call, for a few bytes, interleaved in one run.
+
+mpiexec -n 2 python benches/torch/call_cost.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from rivals import options, write
+
+from dlmpi import MPI
+
+TARGET = 4.0
+CALLS = 400
+
+
+def elapsed(call: Callable[[], object]) -> float:
+    MPI.COMM_WORLD.Barrier()
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter() - start) / CALLS * 1e6
+
+
+def main() -> None:
+    arguments = options(__doc__).parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("dlmpi")
+    comm = MPI.COMM_WORLD.Dup()
+    x = torch.zeros(2)
+    calls: dict[str, Callable[[], object]] = {
+        "comm.Allreduce": lambda: comm.Allreduce(MPI.IN_PLACE, x),
+        "dist.all_reduce": lambda: dist.all_reduce(x),
+        "async_op=True and wait": lambda: dist.all_reduce(x, async_op=True).wait(),
+    }
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(arguments.rounds + 1):
+        for name, call in calls.items():
+            times[name].append(elapsed(call))
+    own = times["comm.Allreduce"][1:]
+    rows = []
+    for name, found in times.items():
+        # The first round is not counted: calls are compared in it.
+        over = statistics.median(b - a for a, b in zip(own, found[1:], strict=True))
+        rows.append({"call": name, "microseconds": found[1:], "over": over})
+        if dist.get_rank() == 0:
+            print(f"{name:24}{statistics.median(found[1:]):8.2f} us, {over:+6.2f} us")
+    if dist.get_rank() == 0:
+        print(f"target: dist.all_reduce at most {TARGET:g} us over comm.Allreduce")
+    write(arguments.json, rows)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A training step of a ResNet-18 under DistributedDataParallel, dlmpi against gloo, interleaved.
+
+    mpiexec -n 2 python benches/torch/ddp_step.py [--batch 16]
+
+Also says how much of the reduction of the gradients (45 MB) the backward pass hides: the step
+is compared with one that reduces nothing (`no_sync`), and with the reduction alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rivals import OURS, THEIRS, elapsed, groups, options, ratio, write
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+TARGET = 1.3
+CLASSES = 10
+
+
+class Block(nn.Module):
+    """Two convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.path(x) + self.shortcut(x)).relu()
+
+
+def resnet18() -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--batch", type=int, default=16)
+    arguments = parser.parse_args()
+    with groups() as by_name:
+        models = {
+            name: DistributedDataParallel(
+                resnet18(), process_group=group, gradient_as_bucket_view=True
+            )
+            for name, group in by_name.items()
+        }
+        x = torch.randn(arguments.batch, 3, 32, 32)
+        y = torch.randint(CLASSES, (arguments.batch,))
+
+        def step(name: str) -> None:
+            models[name].zero_grad()
+            nn.functional.cross_entropy(models[name](x), y).backward()
+
+        def step_alone(_: Any) -> None:
+            with models[OURS].no_sync():
+                step(OURS)
+
+        weights = sum(p.numel() for p in models[OURS].parameters())
+        # DDP's buckets: a first one of 1 MiB, then 25 MiB each.
+        buckets = [torch.zeros(1 << 18)]
+        rest = weights - (1 << 18)
+        while rest > 0:
+            buckets.append(torch.zeros(min(rest, 25 << 18)))
+            rest -= len(buckets[-1])
+
+        def reduce_alone(name: str) -> None:
+            works = [dist.all_reduce(b, group=by_name[name], async_op=True) for b in buckets]
+            for work in works:
+                work.wait()
+
+        cases = {
+            **{(name, "step"): step for name in by_name},
+            **{(name, "reduction"): reduce_alone for name in by_name},
+            (OURS, "no reduction"): step_alone,
+        }
+        seconds: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
+        for case, call in cases.items():
+            call(case[0])  # buckets are laid out anew after the first step
+            call(case[0])
+        for number in range(arguments.rounds):
+            order = list(cases) if number % 2 else list(cases)[::-1]
+            for case in order:
+                seconds[case].append(elapsed(cases[case], case[0], 2))
+        median = {case: statistics.median(found) for case, found in seconds.items()}
+        faster = ratio({name: seconds[name, "step"] for name in by_name})
+        if dist.get_rank() == 0:
+            print(
+                f"{weights / 1e6:.1f} million parameters, {4 * weights / 1e6:.0f} MB of gradients"
+            )
+            compute = median[OURS, "no reduction"]
+            print(f"forward and backward alone {compute * 1e3:.1f} ms")
+            for name in (OURS, THEIRS):
+                whole, alone = median[name, "step"], median[name, "reduction"]
+                hidden = 1 - (whole - compute) / alone
+                print(
+                    f"{name:6} step {whole * 1e3:7.1f} ms, reduction alone {alone * 1e3:6.1f} ms, "
+                    f"{hidden:.0%} of it hidden"
+                )
+            print(f"{faster:.2f} x faster (target {TARGET:g})")
+        rows = [{"who": who, "what": what, "seconds": s} for (who, what), s in seconds.items()]
+        write(arguments.json, [*rows, {"ratio": faster}])
+
+
+if __name__ == "__main__":
+    main()
