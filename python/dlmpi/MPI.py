@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlmpi import _start
 from dlmpi import comm as _comm
+from dlmpi import memory as _memory
 
 if TYPE_CHECKING:
     from mpi4py.MPI import *  # noqa: F403
@@ -22,6 +23,8 @@ globals().update({name: value for name, value in vars(_comm.mpi).items() if name
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")  # type: ignore[no-redef]
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-redef]
 
-Message = _comm.Message  # type: ignore[misc]
+Win = _memory.Win  # type: ignore[misc]
+File = _memory.File  # type: ignore[misc]
+Message = _memory.Message  # type: ignore[misc]
 
 _start.finish(globals())

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start, _watch
 from dlmpi._bound import NATIVE, mpi
+from dlmpi.memory import Message
 from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
 __all__ = [
@@ -65,7 +66,7 @@ def _returning_ours(real: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def native_methods(cls: type[_C]) -> type[_C]:
+def _native_methods(cls: type[_C]) -> type[_C]:
     """Fill a subclass of a class of mpi4py's from the tables above."""
     bases = [base for base in cls.__mro__ if base.__module__ == mpi.__name__]
     for base in reversed(bases):
@@ -120,53 +121,46 @@ class _Kept:
         return super().__reduce__()
 
 
-@native_methods
+@_native_methods
 class Comm(_Kept, mpi.Comm):
     """`mpi4py.MPI.Comm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@native_methods
+@_native_methods
 class Intracomm(_Kept, mpi.Intracomm):
     """`mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@native_methods
+@_native_methods
 class Cartcomm(_Kept, mpi.Cartcomm):
     """`mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@native_methods
+@_native_methods
 class Graphcomm(_Kept, mpi.Graphcomm):
     """`mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@native_methods
+@_native_methods
 class Distgraphcomm(_Kept, mpi.Distgraphcomm):
     """`mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
 
 
-@native_methods
+@_native_methods
 class Intercomm(_Kept, mpi.Intercomm):
     """`mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
 
     __slots__ = ("_kept",)
-
-
-@native_methods
-class Message(mpi.Message):
-    """`mpi4py.MPI.Message` that is received into any tensor."""
-
-    __slots__ = ()
 
 
 #: The most special class first.
@@ -193,7 +187,7 @@ def _adopt(value: Any) -> Any:
     if isinstance(value, mpi.Comm) and not isinstance(value, _OURS):
         # The object goes, its handle stays: mpi4py frees nothing when an object is collected.
         return value if _is_constant(value) else _copy(value)
-    if isinstance(value, mpi.Message) and not isinstance(value, Message):
+    if type(value) is mpi.Message:
         return Message(value)
     return value
 

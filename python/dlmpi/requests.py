@@ -6,12 +6,12 @@ ended, whatever becomes of the request object.
 """
 
 import atexit
-from typing import Any
+from typing import Any, Literal
 
 from dlmpi import _native
 from dlmpi._bound import mpi
 
-__all__ = ["Request", "Transfer"]
+__all__ = ["Persistent", "Request", "Transfer"]
 
 
 class Transfer(mpi.Request):
@@ -37,6 +37,47 @@ class Transfer(mpi.Request):
         track = getattr(self, "_track", None)
         if complete and track is not None:
             track.arrived()
+        return complete
+
+
+class Persistent(mpi.Prequest):
+    """An operation that can be started again and again, on the same tensors.
+
+    They are held until the request is freed. Where a framework counts what is written, it hears of
+    it when the operation starts, and from the methods of this object that see it complete.
+    """
+
+    __slots__ = ("_track",)
+
+    _track: _native.Track
+
+    def _wrote(self) -> None:
+        track = getattr(self, "_track", None)
+        if track is not None:
+            track.wrote()
+
+    def Start(self) -> None:
+        """Initiate a communication with a persistent request."""
+        super().Start()
+        self._wrote()
+
+    def Free(self) -> None:
+        """Free the request; an operation under way goes on, with its tensors held."""
+        track = getattr(self, "_track", None)
+        if self.Get_status() or track is None or not track.free():
+            super().Free()
+
+    def Wait(self, status: mpi.Status | None = None) -> Literal[True]:
+        """Wait for the operation to complete."""
+        super().Wait(status)
+        self._wrote()
+        return True
+
+    def Test(self, status: mpi.Status | None = None) -> bool:
+        """Test for the completion of the operation."""
+        complete = super().Test(status)
+        if complete:
+            self._wrote()
         return complete
 
 
@@ -85,6 +126,6 @@ def _make_request(handle: int, pending: _native.Pending) -> Request:
 
 
 _native.set_request(_make_request)
-_native.set_classes(transfer=Transfer)
+_native.set_classes(transfer=Transfer, persistent=Persistent)
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

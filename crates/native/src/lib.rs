@@ -19,7 +19,7 @@ mod _native {
     #[pymodule_export]
     use py_bridge::starter::Starter;
     #[pymodule_export]
-    use py_bridge::transfer::Track;
+    use py_bridge::transfer::{Hold, Track};
 
     /// The version of this build.
     #[pymodule_export]
@@ -77,9 +77,13 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer))]
-    fn set_classes(transfer: Py<PyAny>) -> PyResult<()> {
-        py_bridge::mpi4py::bound()?.set_classes(py_bridge::mpi4py::Classes { transfer });
+    #[pyo3(signature = (*, transfer, persistent))]
+    fn set_classes(transfer: Py<PyAny>, persistent: Py<PyAny>) -> PyResult<()> {
+        let classes = py_bridge::mpi4py::Classes {
+            transfer,
+            persistent,
+        };
+        py_bridge::mpi4py::bound()?.set_classes(classes);
         Ok(())
     }
 

@@ -100,6 +100,18 @@ impl Borrowed {
         }
     }
 
+    /// The memory was written, and stays lent.
+    ///
+    /// # Errors
+    /// What the framework has to say.
+    pub fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        let cargo = self.state().cargo.take();
+        let Some(cargo) = cargo else { return Ok(()) };
+        let told = cargo.tell(py);
+        self.state().cargo = Some(cargo);
+        told
+    }
+
     /// Takes over what keeps the memory: MPI goes on using it although nobody holds the buffer.
     pub fn take_cargo(&self) -> Option<Cargo> {
         let mut state = self.state();

@@ -33,18 +33,15 @@ impl Cargo {
         }
     }
 
-    /// Whether something is left to do when the operation has ended.
-    pub fn must_settle(&self) -> bool {
-        self.written
-            && (self.held.must_tell() || self.posted.as_ref().is_some_and(|p| !p.is_direct()))
-    }
-
-    /// Brings the tensor's present values along, for an operation that is started again.
+    /// The memory was written, and will be again: tells the framework.
     ///
     /// # Errors
-    /// A device that cannot be copied from.
-    pub fn refill(&self) -> tensor_comm::Result<()> {
-        self.posted.as_ref().map_or(Ok(()), Posted::refill)
+    /// What the framework has to say.
+    pub fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        match self.written {
+            true => self.held.wrote(py),
+            false => Ok(()),
+        }
     }
 
     /// The operation has ended: brings home what was received and tells the framework. What is left only

@@ -9,7 +9,6 @@ use crate::avg::Avg;
 use crate::borrow::Borrowed;
 use crate::buffer;
 use crate::framework::Intent;
-use crate::message::Spec;
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{MAX_PARAMS, Slots, Takes};
 use crate::table::{Body, Row};
@@ -98,12 +97,14 @@ pub fn memory<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = msg.py();
     // For the tensor alone; whatever is behind it goes to mpi4py as it is.
-    let is_form = msg.is_instance_of::<PyList>() || msg.is_instance_of::<PyTuple>();
-    let spec = match is_form {
-        true => Spec::unpack(mpi4py, name, msg, true).ok(),
-        false => None,
+    let is_form =
+        (msg.is_instance_of::<PyList>() || msg.is_instance_of::<PyTuple>()) && msg.len()? > 0;
+    let first = if is_form {
+        Some(msg.get_item(0)?)
+    } else {
+        None
     };
-    let tensor = spec.as_ref().map_or(msg, |spec| &spec.tensor);
+    let tensor = first.as_ref().unwrap_or(msg);
     if mpi4py.is_in_place(tensor) || mpi4py.is_bottom(tensor) {
         return Ok(msg.clone());
     }

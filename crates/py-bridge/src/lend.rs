@@ -2,22 +2,23 @@
 //! which form they are lent, and what holds them until the operation has ended. One function for all
 //! of them; what differs is in the rows.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use smallvec::SmallVec;
-use tensor_comm::{Arg, Counts, Flow, Posted};
+use tensor_comm::{Arg, Counts, Flow, Op, Posted};
 
 use crate::borrow::Borrowed;
 use crate::cargo::Cargo;
-use crate::collective::Role;
+use crate::collective::{self, Role};
 use crate::datatype::Use;
 use crate::delegate::{self, Values, invoke};
 use crate::errors;
 use crate::framework::Intent;
-use crate::memory;
+use crate::memory::{self, Division};
 use crate::message::{self, Loans, Message};
 use crate::mpi4py::Mpi4py;
-use crate::params::{Slots, Takes};
+use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
 use crate::raw::Bytes;
 use crate::table::Row;
@@ -26,17 +27,37 @@ use crate::transfer::{self, Lent};
 /// How a method reads its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// One message, its elements in logical order.
-    Message,
-    /// One message, or one block per neighbor of a topology, in logical order.
-    Neighbors {
-        /// The send side.
-        send: Role,
-        /// The receive side.
-        recv: Role,
-    },
+    /// One message, or one block per peer, in logical order.
+    Elements(Sides),
+    /// The same for an operation that goes on after the tensor was looked at: in logical order where it
+    /// lies.
+    Dense(Sides),
     /// The tensor's memory as it lies, as mpi4py takes it.
     Memory,
+    /// The same with one Datatype per peer, so that counts are mpi4py's to read.
+    Types,
+}
+
+/// How the sides of an operation are divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sides {
+    /// The send side.
+    pub send: Role,
+    /// The receive side.
+    pub recv: Role,
+    /// Who the blocks are for.
+    pub peers: Peers,
+}
+
+/// Who the blocks of a divided message are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peers {
+    /// The ranks of the communicator.
+    Ranks,
+    /// The neighbors of a topology.
+    Neighbors,
+    /// The partitions that the caller names.
+    Partitions,
 }
 
 /// What a method gives back.
@@ -46,6 +67,12 @@ pub enum Gives {
     Result,
     /// A request of an operation under way.
     Request,
+    /// A request of an operation that can be started again and again.
+    Persistent,
+    /// Nothing: the operation is over when its window or file says so.
+    Later,
+    /// The operation that was begun before is over.
+    End,
 }
 
 /// What a method that lends does.
@@ -83,35 +110,38 @@ pub fn call<'py>(
     let mut values: Values<'py> = Default::default();
     for ((param, slot), value) in row.params.iter().zip(slots).zip(&mut values) {
         let Some(msg) = slot else { continue };
-        let flow = match param.takes {
-            Takes::Sent => Flow::Out,
-            Takes::Received => Flow::In,
-            Takes::Through => Flow::Through,
-            _ => {
-                *value = Some(Bound::clone(msg));
-                continue;
-            }
+        let mut lend = |flow| {
+            let side = Side { row, param, flow };
+            side.lend(mpi4py, lend.form, slf, slots, msg, usage, &mut lent)
         };
-        *value = Some(match lend.form {
-            Form::Message if idle(mpi4py, row, slots, flow) => Bound::clone(msg),
-            Form::Message => elements(mpi4py, param.name, msg, flow, Role::Whole, 0, &mut lent)?,
-            Form::Neighbors { send, recv } => {
-                let (role, degree) = match flow {
-                    Flow::Out => (send, "outdegree"),
-                    _ => (recv, "indegree"),
-                };
-                let peers = match role {
-                    Role::Whole | Role::Absent => 0,
-                    Role::Blocks | Role::Vector => slf.getattr(degree)?.extract()?,
-                };
-                elements(mpi4py, param.name, msg, flow, role, peers, &mut lent)?
-            }
-            Form::Memory => memory::lend(mpi4py, param.name, msg, flow, usage, &mut lent)?,
+        *value = Some(match param.takes {
+            Takes::Sent => lend(Flow::Out)?,
+            Takes::Received => lend(Flow::In)?,
+            Takes::Through => lend(Flow::Through)?,
+            Takes::Either => match lend(Flow::In) {
+                Ok(message) => message,
+                Err(refused) => lend(Flow::Out).map_err(|_| refused)?,
+            },
+            _ => Bound::clone(msg),
         });
     }
     let result = invoke(real, row, slf, values);
     match lend.gives {
         Gives::Request => transfer::follow(mpi4py, result?, lent),
+        Gives::Persistent => transfer::persist(mpi4py, result?, lent),
+        Gives::Later => {
+            let result = result?;
+            let key = peer(row, slots, "target_rank");
+            let held = Bound::new(py, transfer::Hold::new(lent))?;
+            slf.call_method1(pyo3::intern!(py, "_hold"), (key, held))?;
+            Ok(result)
+        }
+        Gives::End => {
+            let ended = lent.end(py);
+            slf.call_method0(pyo3::intern!(py, "_release"))?;
+            let result = result?;
+            ended.map(|()| result)
+        }
         Gives::Result => {
             let ended = lent.end(py);
             let result = result?;
@@ -120,30 +150,135 @@ pub fn call<'py>(
     }
 }
 
-/// What happens to the elements: an operation that replaces moves them.
+/// One tensor argument of a call.
+struct Side<'a> {
+    row: &'a Row,
+    param: &'a Param,
+    flow: Flow,
+}
+
+impl Side<'_> {
+    #[allow(clippy::too_many_arguments, reason = "the parts of one call")]
+    fn lend<'py>(
+        &self,
+        mpi4py: &Mpi4py,
+        form: Form,
+        slf: &Bound<'py, PyAny>,
+        slots: &Slots<'_, 'py>,
+        msg: &Bound<'py, PyAny>,
+        usage: Use,
+        lent: &mut Lent,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let &Side { row, param, flow } = self;
+        let name = param.name;
+        if idle(mpi4py, row, slots, flow) {
+            return Ok(msg.clone());
+        }
+        match form {
+            Form::Elements(sides) => {
+                let (role, peers) = sides.of(row, slf, slots, flow)?;
+                elements(mpi4py, name, msg, flow, role, peers, lent)
+            }
+            Form::Dense(sides) => {
+                let (role, blocks) = sides.of(row, slf, slots, flow)?;
+                let division = Division {
+                    blocks,
+                    vector: role == Role::Vector,
+                    logical: true,
+                };
+                memory::lend(mpi4py, name, msg, flow, usage, division, lent)
+            }
+            Form::Memory => {
+                let division = Division {
+                    blocks: 0,
+                    vector: false,
+                    logical: false,
+                };
+                memory::lend(mpi4py, name, msg, flow, usage, division, lent)
+            }
+            Form::Types => {
+                let intent = match flow {
+                    Flow::Out => Intent::Send,
+                    Flow::In | Flow::Through => Intent::Receive,
+                };
+                delegate::memory(mpi4py, name, msg, &[intent], lent)
+            }
+        }
+    }
+}
+
+impl Sides {
+    /// The role of the side with this flow, and how many blocks it has.
+    fn of(
+        self,
+        row: &Row,
+        slf: &Bound<'_, PyAny>,
+        slots: &Slots<'_, '_>,
+        flow: Flow,
+    ) -> PyResult<(Role, usize)> {
+        let role = match flow {
+            Flow::Out => self.send,
+            Flow::In | Flow::Through => self.recv,
+        };
+        if matches!(role, Role::Whole | Role::Absent) {
+            return Ok((role, 0));
+        }
+        let peers = match (self.peers, flow) {
+            (Peers::Neighbors, Flow::Out) => slf.getattr("outdegree")?.extract()?,
+            (Peers::Neighbors, _) => slf.getattr("indegree")?.extract()?,
+            (Peers::Ranks, _) if slf.getattr("is_inter")?.is_truthy()? => {
+                slf.getattr("remote_size")?.extract()?
+            }
+            (Peers::Ranks, _) => slf.getattr("size")?.extract()?,
+            (Peers::Partitions, _) => match given(row, slots, "partitions") {
+                Some(partitions) => partitions.extract()?,
+                None => 0,
+            },
+        };
+        Ok((role, peers))
+    }
+}
+
+/// The argument of this name, where it is given.
+fn given<'a, 'py>(
+    row: &Row,
+    slots: &'a Slots<'_, 'py>,
+    name: &str,
+) -> Option<&'a Bound<'py, PyAny>> {
+    let at = row.params.iter().position(|param| param.name == name)?;
+    slots[at].as_deref()
+}
+
+/// The rank in the argument of this name.
+fn peer(row: &Row, slots: &Slots<'_, '_>, name: &str) -> Option<i32> {
+    given(row, slots, name)?.extract().ok()
+}
+
+/// What happens to the elements. Operations that dlmpi does not know are the caller's, or move elements.
 fn usage(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>) -> PyResult<Use> {
     let Some(at) = row.params.iter().position(|param| param.takes == Takes::Op) else {
         return Ok(Use::Move);
     };
-    match slots[at].as_deref() {
-        Some(op) if mpi4py.replaces(op)? => Ok(Use::Move),
-        _ => Ok(Use::Reduce),
+    let name = row.params[at].name;
+    match collective::operation(mpi4py, name, slots[at].as_deref())? {
+        Op::Builtin(_) => Ok(Use::Reduce),
+        Op::Native(_) => Ok(Use::UserOp),
+        Op::Avg => Err(PyValueError::new_err(format!(
+            "{name}: dlmpi.AVG is for dlmpi's own reductions; use MPI.SUM and divide"
+        ))),
     }
 }
 
 /// Whether there is no peer: then mpi4py does not even look at the message.
 fn idle(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>, flow: Flow) -> bool {
     let null = mpi4py.mpi().constants().proc_null;
-    let none = |peer: &str| {
-        let at = row.params.iter().position(|param| param.name == peer);
-        let given = at.and_then(|at| slots[at].as_deref());
-        given.is_some_and(|given| given.extract::<i32>().is_ok_and(|rank| rank == null))
-    };
-    match flow {
+    let none = |name: &str| peer(row, slots, name) == Some(null);
+    let message = match flow {
         Flow::Out => none("dest"),
         Flow::In => none("source"),
         Flow::Through => none("dest") && none("source"),
-    }
+    };
+    message || none("target_rank")
 }
 
 /// The message as `[buffer, counts, Datatype]`, its elements in logical order.

@@ -1,8 +1,8 @@
-//! A tensor's memory as it lies, lent to a method of mpi4py's: windows, files, packing. Counts and
-//! displacements are elements of the caller's Datatype, else of the tensor's dtype, and are checked.
+//! A tensor's memory as it lies, lent to a method of mpi4py's: windows, files, persistent operations. Counts
+//! and displacements are elements of the caller's Datatype, else of the tensor's dtype, and are checked.
 
 use dlpack_core::DType;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use tensor_comm::Flow;
@@ -22,6 +22,17 @@ use crate::raw::Bytes;
 use crate::registry;
 use crate::transfer::Lent;
 
+/// How a message is divided.
+#[derive(Clone, Copy, Debug)]
+pub struct Division {
+    /// Blocks of equal size; with `vector`, peers with a count and a displacement each.
+    pub blocks: usize,
+    /// One count and displacement per peer.
+    pub vector: bool,
+    /// The elements are meant in logical order, so memory in another order is not what is meant.
+    pub logical: bool,
+}
+
 /// The message as `[buffer, count, displacement, Datatype]`.
 ///
 /// # Errors
@@ -32,6 +43,7 @@ pub fn lend<'py>(
     msg: &Bound<'py, PyAny>,
     flow: Flow,
     usage: Use,
+    division: Division,
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = msg.py();
@@ -39,7 +51,7 @@ pub fn lend<'py>(
         Flow::Out => Intent::Send,
         Flow::In | Flow::Through => Intent::Receive,
     };
-    let spec = Spec::unpack(mpi4py, name, msg, false)?;
+    let spec = Spec::unpack(mpi4py, name, msg, division.vector)?;
     if mpi4py.is_in_place(&spec.tensor) || mpi4py.is_bottom(&spec.tensor) {
         return Ok(msg.clone());
     }
@@ -65,22 +77,40 @@ pub fn lend<'py>(
         }
         None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
     };
-    let (count, displ) = spec.range(name)?;
-    let scaled = |value: i64| value.saturating_mul(units);
-    let (count, displ) = (count.map(scaled), displ.map(scaled));
-    if let Some(count) = count {
-        let handle = mpi4py.datatype(&datatype)?;
-        let reach = Reach::of(py, mpi4py.mpi(), handle)?;
-        reach.check(name, displ.unwrap_or(0), count, bytes.len)?;
+    let natural = spec.datatype(mpi4py)?.is_none();
+    if division.logical && natural && !loan.view().layout().is_c_contiguous() {
+        return Err(PyBufferError::new_err(format!(
+            "{name}: its elements do not lie in C order, and this operation works on memory as it lies; pass a contiguous copy"
+        )));
     }
+    let handle = mpi4py.datatype(&datatype)?;
+    let check = |py| Reach::of(py, mpi4py.mpi(), handle);
+    let (counts, displs) = if division.vector {
+        if units != 1 {
+            return Err(PyValueError::new_err(format!(
+                "{name}: {dtype} elements travel as bytes here; give counts of MPI.BYTE"
+            )));
+        }
+        if let Some((counts, displs)) = spec.given_blocks(name, division.blocks)? {
+            let reach = check(py)?;
+            for (&count, displ) in counts.iter().zip(displs) {
+                reach.check(name, if count == 0 { 0 } else { displ }, count, bytes.len)?;
+            }
+        }
+        spec.raw_counts(py)
+    } else {
+        let (count, displ) = spec.range(name)?;
+        let scaled = |value: i64| value.saturating_mul(units);
+        let (count, displ) = (count.map(scaled), displ.map(scaled));
+        if let Some(count) = count {
+            let all = count.saturating_mul(division.blocks.max(1) as i64);
+            check(py)?.check(name, displ.unwrap_or(0), all, bytes.len)?;
+        }
+        (count.into_pyobject(py)?, displ.into_pyobject(py)?)
+    };
     let cargo = Cargo::raw(loan.split().1, intent);
     let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
-    let items = [
-        buffer.clone().into_any(),
-        count.into_pyobject(py)?,
-        displ.into_pyobject(py)?,
-        datatype,
-    ];
+    let items = [buffer.clone().into_any(), counts, displs, datatype];
     lent.buffers.push(buffer.unbind());
     PyList::new(py, items).map(Bound::into_any)
 }

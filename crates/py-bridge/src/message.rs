@@ -227,6 +227,26 @@ impl<'py> Spec<'py> {
         Ok((counts, displs))
     }
 
+    /// Counts and displacements of a vector message over `ranks` peers, where counts are given.
+    ///
+    /// # Errors
+    /// As for [`vector`].
+    pub fn given_blocks(&self, name: &str, ranks: usize) -> PyResult<Option<(Vec<i64>, Vec<i64>)>> {
+        match self.counts {
+            Some(_) => self.blocks(name, 0, ranks).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Counts and displacements as they were given, `None` where they were not.
+    pub fn raw_counts(&self, py: Python<'py>) -> (Bound<'py, PyAny>, Bound<'py, PyAny>) {
+        let given = |part: &Option<Bound<'py, PyAny>>| match part {
+            Some(part) => part.clone(),
+            None => py.None().into_bound(py),
+        };
+        (given(&self.counts), given(&self.displs))
+    }
+
     /// Checks what explicit counts of a simple message reach in `length` bytes of raw memory.
     ///
     /// # Errors

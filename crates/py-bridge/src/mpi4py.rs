@@ -44,6 +44,8 @@ pub struct Mpi4py {
 pub struct Classes {
     /// The request of an operation that MPI carries.
     pub transfer: Py<PyAny>,
+    /// The request of an operation that can be started again and again.
+    pub persistent: Py<PyAny>,
 }
 
 /// Where the handle of a living object lies.
@@ -300,15 +302,6 @@ impl Mpi4py {
             Some(half) if half.is_truthy()? => Ok(Some(half)),
             _ => Ok(None),
         }
-    }
-
-    /// Whether an operation replaces or keeps elements instead of combining them: `REPLACE`, `NO_OP`.
-    ///
-    /// # Errors
-    /// What Python raised.
-    pub fn replaces(&self, op: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let module = self.module(op.py());
-        Ok(op.eq(module.getattr("REPLACE")?)? || op.eq(module.getattr("NO_OP")?)?)
     }
 
     /// Says what makes a Python request of `(handle, pending)`.

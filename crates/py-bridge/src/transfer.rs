@@ -101,6 +101,15 @@ impl Track {
             .fold(Ok(()), PyResult::and)
     }
 
+    /// The memory was written, and will be again.
+    fn wrote(&self, py: Python<'_>) -> PyResult<()> {
+        self.lent
+            .buffers
+            .iter()
+            .map(|buffer| buffer.get().tell(py))
+            .fold(Ok(()), PyResult::and)
+    }
+
     /// Lets the operation go on without its request object; `False` when there is nothing under way.
     fn free(&self, py: Python<'_>) -> bool {
         let null = self.mpi.request_null();
@@ -139,7 +148,6 @@ pub fn follow<'py>(
     request: Bound<'py, PyAny>,
     lent: Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = request.py();
     if lent.buffers.is_empty() && lent.objects.is_empty() {
         return Ok(request);
     }
@@ -148,9 +156,47 @@ pub fn follow<'py>(
             buffer.get().end_on_release();
         }
     }
+    let py = request.py();
     let ours = mpi4py.classes()?.transfer.bind(py).call1((&request,))?;
     keep(mpi4py, &ours, lent)?;
     Ok(ours)
+}
+
+/// The caller's request object for an operation that can be started again: its memory is held until the
+/// request is freed.
+///
+/// # Errors
+/// What Python raised.
+pub fn persist<'py>(
+    mpi4py: &Mpi4py,
+    request: Bound<'py, PyAny>,
+    lent: Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = request.py();
+    let ours = mpi4py.classes()?.persistent.bind(py).call1((&request,))?;
+    keep(mpi4py, &ours, lent)?;
+    Ok(ours)
+}
+
+/// Memory that a window or file works on until it says that it is done.
+#[pyclass(frozen, module = "dlmpi._native")]
+pub struct Hold {
+    lent: Lent,
+}
+
+impl Hold {
+    /// Holds what was lent.
+    pub fn new(lent: Lent) -> Hold {
+        Hold { lent }
+    }
+}
+
+#[pymethods]
+impl Hold {
+    /// The operation is over.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.lent.end(py)
+    }
 }
 
 /// The caller's request object for an operation that was started here, on memory that nothing is left

@@ -132,19 +132,6 @@ impl Posted {
         self.datatype
     }
 
-    /// Whether MPI works on the tensor's own memory.
-    pub fn is_direct(&self) -> bool {
-        self.side.is_direct()
-    }
-
-    /// Brings the tensor's present values along, for an operation that is started again.
-    ///
-    /// # Errors
-    /// A device that cannot be copied from.
-    pub fn refill(&self) -> Result<()> {
-        self.side.refill()
-    }
-
     /// The operation has ended: brings home what was received.
     ///
     /// # Errors

@@ -145,12 +145,6 @@ impl Side {
         self.scratch.is_some()
     }
 
-    /// Brings the tensor's present values along once more.
-    pub fn refill(&self) -> Result<()> {
-        self.host.refresh(&self.view)?;
-        self.fill()
-    }
-
     /// Bytes of one element in the travelling form.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes

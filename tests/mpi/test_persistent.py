@@ -1,0 +1,176 @@
+"""Persistent and partitioned operations on tensors, started again with new values. Oracle: closed
+forms of rank and round."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from dlmpi import MPI
+
+pytestmark = pytest.mark.mpi
+
+MAKERS = {
+    "numpy float64": np.zeros,
+    "torch float32": torch.zeros,
+    "torch bfloat16": lambda n: torch.zeros(n, dtype=torch.bfloat16),
+    "torch int16": lambda n: torch.zeros(n, dtype=torch.int16),
+}
+WAYS = {
+    "Start": lambda requests: [request.Start() for request in requests],
+    "Startall": MPI.Prequest.Startall,
+}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request):
+    return MAKERS[request.param]
+
+
+def listed(tensor):
+    return tensor.tolist()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", ["Send_init", "Ssend_init", "Bsend_init", "Rsend_init"])
+def test_messages(comm, make, way, mode):
+    size, rank = comm.size, comm.rank
+    to, source = (rank + 1) % size, (rank - 1) % size
+    out, mine = make(4), make(4)
+    if mode == "Bsend_init":
+        MPI.Attach_buffer(bytearray(1000 + 10 * MPI.BSEND_OVERHEAD))
+    receive = comm.Recv_init(out, source, 1)
+    send = getattr(comm, mode)(mine, to, 1)
+    for round_ in range(3):
+        mine[:] = 10 * rank + round_
+        before = getattr(out, "_version", -1)
+        WAYS[way]([receive])
+        comm.Barrier()
+        WAYS[way]([send])
+        send.Wait()
+        receive.Wait()
+        assert listed(out) == [10 * source + round_] * 4
+        assert getattr(out, "_version", 0) > before
+    send.Free()
+    receive.Free()
+    assert send == receive == MPI.REQUEST_NULL
+    if mode == "Bsend_init":
+        MPI.Detach_buffer()
+
+
+def test_tensors_are_held_until_the_request_is_freed(comm):
+    class Watched(np.ndarray):
+        pass
+
+    array = np.zeros(5).view(Watched)
+    alive = weakref.ref(array)
+    total = np.zeros(5)
+    request = comm.Allreduce_init(array, total)
+    del array
+    gc.collect()
+    assert alive() is not None
+    for round_ in range(3):
+        alive()[:] = round_
+        request.Start()
+        request.Wait()
+        assert total.tolist() == [comm.size * round_] * 5
+    request.Free()
+    del request
+    gc.collect()
+    assert alive() is None
+
+
+MOVES = ("Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv")
+MOVES += ("Alltoall", "Alltoallv")
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_movements(comm, make, name):
+    """As the blocking form, three times, with new values each time."""
+    size, n = comm.size, 2
+    whole, part = make(n * size), make(n)
+    send, recv = {
+        "Bcast": (None, whole),
+        "Gather": (part, whole),
+        "Gatherv": (part, whole),
+        "Scatter": (whole, part),
+        "Scatterv": (whole, part),
+        "Allgather": (part, whole),
+        "Allgatherv": (part, whole),
+        "Alltoall": (whole, make(n * size)),
+        "Alltoallv": (whole, make(n * size)),
+    }[name]
+    arguments = [recv] if name == "Bcast" else [send, recv]
+    request = getattr(comm, f"{name}_init")(*arguments)
+    expected = make(len(recv))
+    for round_ in range(3):
+        for tensor in arguments:
+            tensor[:] = 8 * comm.rank + round_
+        expected[:] = recv
+        getattr(comm, name)(*([expected] if name == "Bcast" else [send, expected]))
+        request.Start()
+        request.Wait()
+        assert listed(recv) == listed(expected)
+    request.Free()
+
+
+@pytest.mark.parametrize("name", ["Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter_block"])
+def test_reductions(comm, name):
+    size, rank = comm.size, comm.rank
+    mine, out = torch.zeros(3 * size), torch.full((3 * size,), -1.0)
+    out = out[:3] if name == "Reduce_scatter_block" else out
+    request = getattr(comm, f"{name}_init")(mine, out)
+    sums = {
+        "Scan": rank * (rank + 1) // 2,
+        "Exscan": rank * (rank - 1) // 2,
+    }
+    for round_ in range(1, 3):
+        mine[:] = rank * round_
+        request.Start()
+        request.Wait()
+        want = sums.get(name, size * (size - 1) // 2) * round_
+        if (name == "Reduce" and rank) or (name == "Exscan" and rank == 0):
+            continue
+        assert out.tolist() == [want] * len(out)
+    request.Free()
+
+
+def test_partitioned(comm, make):
+    size, rank = comm.size, comm.rank
+    to, source = (rank + 1) % size, (rank - 1) % size
+    out, mine = make(12), make(12)
+    send = comm.Psend_init(mine, 4, to, 3)
+    receive = comm.Precv_init([out, 3], 4, source, 3)
+    for round_ in range(2):
+        MPI.Prequest.Startall([send, receive])
+        for partition in range(4):
+            mine[3 * partition : 3 * partition + 3] = 10 * rank + partition + round_
+            send.Pready(partition)
+        while not receive.Parrived(3):
+            pass
+        MPI.Request.Waitall([send, receive])
+        assert listed(out) == [10 * source + i // 3 + round_ for i in range(12)]
+    send.Free()
+    receive.Free()
+
+
+def test_what_cannot_be_is_refused(comm):
+    half = torch.zeros(4, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="no arithmetic for bfloat16"):
+        comm.Allreduce_init(half, half.clone())
+    for create in (comm.Send_init, comm.Recv_init):
+        with pytest.raises(BufferError, match=r"gaps|order"):
+            create(torch.zeros(3, 4).t(), comm.rank)
+        with pytest.raises(BufferError, match=r"gaps|order"):
+            create(np.zeros(8)[::2], comm.rank)
+        with pytest.raises(ValueError, match="buf"):
+            create([np.zeros(3), 4], comm.rank)
+        create("not looked at", MPI.PROC_NULL).Free()
+    with pytest.raises(ValueError, match="buf"):
+        comm.Psend_init([half, 2], 3, comm.rank)
+    with pytest.raises(ValueError, match="recvbuf"):
+        comm.Allgather_init(np.zeros(2), [np.zeros(2 * comm.size), 3])
