@@ -83,7 +83,7 @@ impl Message {
             self.side.settle(whole, None)?;
         }
         match came {
-            Some(came) if came as usize % self.wire.bytes != 0 => Err(value_error!(
+            Some(came) if !(came as usize).is_multiple_of(self.wire.bytes) => Err(value_error!(
                 "the message of {came} bytes that came is no whole number of {} of {} bytes each; receive it as \
                  the dtype that was sent",
                 self.side.view().dtype(),
