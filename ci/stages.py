@@ -19,6 +19,9 @@ import venvs
 from tally import Tally
 from workplace import DIST, LOGS, MAIN, MPI_VENVS, ROOT, Venv, mpi_environment, run
 
+# What the crates for Rust programs can build without libtorch and a linked MPI.
+RUST_FEATURES = ["--features", "dlmpi/ndarray,numpy-bridge/ndarray"]
+
 Stage = Callable[[IO[str]], Tally]
 RANKS = (1, 2, 3, 4)
 MINUTE = 60.0
@@ -47,8 +50,13 @@ EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
 
 
 def cargo_environment() -> dict[str, str]:
-    """Rust tests of the Python bridges link libpython: say which one, and where it is."""
-    libraries = [sysconfig.get_config_var("LIBDIR") or "", os.environ.get("LD_LIBRARY_PATH", "")]
+    """Rust tests of the Python bridges link libpython: say which one, and where it is. The examples in the
+    documentation of the crate `dlmpi` open the MPI of `.venv`."""
+    libraries = [
+        sysconfig.get_config_var("LIBDIR") or "",
+        str(MAIN.path / "lib"),
+        os.environ.get("LD_LIBRARY_PATH", ""),
+    ]
     return {
         **os.environ,
         "PYO3_PYTHON": sys.executable,
@@ -82,7 +90,7 @@ def wheel(log: IO[str]) -> Tally:
 
 
 def cargo_test(log: IO[str]) -> Tally:
-    command = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast"]
+    command = ["cargo", "test", "--workspace", "--locked", "--no-fail-fast", *RUST_FEATURES]
     if not has_libpython():
         log.write("this Python has no library to link: the bridges' Rust tests are left out\n")
         for crate in ("py-bridge", "numpy-bridge", "torch-bridge", "cupy-bridge", "native"):
@@ -177,7 +185,8 @@ def rust_apps(log: IO[str], library: str) -> Tally:
 
 def lint_stages() -> dict[str, Stage]:
     python = [MAIN.python, "-m"]
-    clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]
+    every = ["--workspace", "--all-targets", "--locked", *RUST_FEATURES]
+    clippy = ["clippy", *every, "--", "-D", "warnings"]
     commands = {
         "lint rustfmt": ["cargo", "fmt", "--all", "--check"],
         "lint clippy": ["cargo", *clippy],

@@ -1,0 +1,96 @@
+//! Runs the crate dlmpi's operations on several ranks. Right values are integers and closed forms; what is received
+//! into is poisoned first.
+//!
+//!     mpiexec -n 3 facade-check             over an MPI that dlmpi starts
+//!     mpiexec -n 3 facade-check --rsmpi     over a communicator of rsmpi's
+
+mod arrays;
+mod immediate;
+mod plain;
+
+use std::process::ExitCode;
+
+use dlmpi::{Comm, Result};
+
+/// One check; a panic ends the job.
+type Check = fn(&Comm<'_>) -> Result<()>;
+
+const CHECKS: [(&str, Check); 17] = [
+    ("sums of every layout and size", arrays::sums),
+    ("16-bit floats are added up in f32", arrays::halves),
+    ("collectives move strided arrays", arrays::movements),
+    (
+        "reductions to one rank, scattered, and so far",
+        arrays::reductions,
+    ),
+    ("many tensors at once", arrays::many),
+    ("numbers and slices are tensors", plain::numbers),
+    ("messages and their status", plain::messages),
+    (
+        "bad arguments are found before MPI is entered",
+        plain::arguments,
+    ),
+    ("ranks that differ all hear of it", plain::mismatch),
+    ("an error of one rank is everybody's", plain::agree),
+    ("communicators are divided and freed", plain::split),
+    ("threads take their turns", plain::threads),
+    ("memory goes out and comes in by DLPack", plain::dlpack),
+    ("requests end in any order", immediate::orders),
+    (
+        "dropped and forgotten requests end with the scope",
+        immediate::forgotten,
+    ),
+    ("every non-blocking collective", immediate::all),
+    (
+        "errors nobody waited for come from the scope",
+        immediate::unseen,
+    ),
+];
+
+fn run(comm: &Comm<'_>) -> Result<()> {
+    for (name, check) in CHECKS {
+        check(comm)?;
+        comm.barrier()?;
+        if comm.rank() == 0 {
+            println!("ok {name}");
+        }
+    }
+    if comm.rank() == 0 {
+        let passed = CHECKS.len();
+        println!("test result: ok. {passed} passed; 0 failed; 0 ignored");
+    }
+    Ok(())
+}
+
+fn over_dlmpi() -> Result<()> {
+    let universe = dlmpi::initialize()?;
+    run(&universe.world())
+}
+
+fn over_rsmpi() -> Result<()> {
+    let started = mpi::initialize_with_threading(mpi::Threading::Multiple);
+    let (universe, _) = started.expect("MPI was not started before");
+    let world = universe.world();
+    let comm = Comm::from_rsmpi(&world)?;
+    comm.return_errors()?;
+    run(&comm)
+}
+
+fn main() -> ExitCode {
+    // A panic of one rank must not leave the others waiting: dlmpi's universe ends the job, rsmpi's does not.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        hook(info);
+        std::process::exit(101);
+    }));
+    let rsmpi = std::env::args().any(|argument| argument == "--rsmpi");
+    let result = if rsmpi { over_rsmpi() } else { over_dlmpi() };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:?}");
+            // Not the long way round by MPI_Finalize, in which the others would be waited for.
+            std::process::exit(3)
+        }
+    }
+}
