@@ -1,4 +1,4 @@
-//! `cupy.ndarray` from Python.
+//! `cupy.ndarray` from Python, slices of cudarc from Rust (feature `cudarc`: the module `slice`).
 //!
 //! CuPy orders its work by stream and takes the stream to order it on as an argument of `__dlpack__`, so a
 //! stream is always passed: ours, with the array's device current, since CuPy records its event on the
@@ -9,3 +9,8 @@
 mod python;
 #[cfg(feature = "python")]
 pub use python::CuPy;
+
+#[cfg(feature = "cudarc")]
+pub use cudarc;
+#[cfg(feature = "cudarc")]
+pub mod slice;

@@ -11,6 +11,10 @@ mod error;
 mod messages;
 mod op;
 mod scope;
+#[cfg(feature = "cudarc")]
+mod slice;
+#[cfg(feature = "tch")]
+pub mod tch;
 mod tensor;
 mod universe;
 
