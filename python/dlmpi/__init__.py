@@ -95,6 +95,7 @@ _LAZY = {
     "stop": "dlmpi.stop",
     "stop_requested": "dlmpi.stop",
     "timeout": "dlmpi._watch",
+    "trace": "dlmpi.trace",
     "wrap": "dlmpi.comm",
     **dict.fromkeys(_FUNCTIONS, "dlmpi.functional"),
 }

@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from dlmpi import _children, _cures, _library, _watch, launch
+from dlmpi import _children, _cures, _library, _watch, launch, trace
 from dlmpi._children import guard, object_of
 from dlmpi.launch import LaunchError
 
@@ -89,12 +89,14 @@ def finish(names: dict[str, Any]) -> None:
         mpi.Init()
         _check_after(mpi)
         _watch.begin(mpi)
+        trace.begin(mpi)
 
     def init_thread(required: int = mpi.THREAD_MULTIPLE) -> Any:
         _check_before(mpi)
         provided = mpi.Init_thread(required)
         _check_after(mpi)
         _watch.begin(mpi)
+        trace.begin(mpi)
         return provided
 
     init.__doc__, init_thread.__doc__ = mpi.Init.__doc__, mpi.Init_thread.__doc__

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
-from dlmpi import _native, _start, _watch
+from dlmpi import _native, _start, _watch, trace
 from dlmpi._bound import NATIVE, mpi
 from dlmpi.memory import Message
 from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
@@ -248,3 +248,4 @@ def predefined(name: str) -> Intracomm:
 
 _start.guard(_OURS)
 _watch.begin(mpi)
+trace.begin(mpi)

@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from support.runs import LAUNCH, LIBRARIES, Outcome, environment_of
-from support.runs import run as run_command
+from support.runs import LAUNCH, LIBRARIES, Outcome, environment_of, run
 
 ROOT = Path(__file__).resolve().parents[2]
-# A run that should end in seconds and is still there after this long has hung.
-HUNG = 60.0
-
-
-def run(command: list[str], environment: dict[str, str], folder: Path) -> Outcome:
-    return run_command(command, environment, folder, HUNG)
-
 
 Launch = Callable[..., Outcome]
 

@@ -119,6 +119,32 @@ mod _native {
         .map_err(|error| py_bridge::errors::operation(py, error))
     }
 
+    /// Starts to trace this process into a file; `node` names the processes that share its clock.
+    #[pyfunction]
+    #[pyo3(signature = (path, node, /))]
+    fn trace_start(py: Python<'_>, path: std::path::PathBuf, node: String) -> PyResult<()> {
+        py_bridge::trace::start(py, path, node)
+    }
+
+    /// Ends the trace: everything is in its file.
+    #[pyfunction]
+    fn trace_stop(py: Python<'_>) {
+        py.detach(tensor_comm::trace::stop);
+    }
+
+    /// Nanoseconds of the trace's clock.
+    #[pyfunction]
+    fn trace_now() -> u64 {
+        tensor_comm::trace::now()
+    }
+
+    /// Traces a stretch of the user's program from `start` until now.
+    #[pyfunction]
+    #[pyo3(signature = (words, start, /))]
+    fn trace_note(words: String, start: u64) {
+        tensor_comm::trace::note(words, start);
+    }
+
     /// Lets this process answer other ranks, and watches its collectives where `DLMPI_TIMEOUT` says so.
     #[pyfunction]
     #[pyo3(signature = (signal, descriptor, /))]

@@ -54,6 +54,7 @@ pub mod request;
 pub mod site;
 pub mod starter;
 pub mod table;
+pub mod trace;
 pub mod transfer;
 pub mod typestr;
 pub mod watch;

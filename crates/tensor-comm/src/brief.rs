@@ -5,7 +5,7 @@ use std::fmt;
 
 use dlpack_core::{DType, View};
 
-use crate::arg::Arg;
+use crate::arg::{Arg, Part};
 use crate::call::{Call, CallKind, Op};
 use crate::movement::elements;
 
@@ -18,6 +18,8 @@ pub(crate) struct Brief {
     pub elements: usize,
     pub op: Option<Op>,
     pub root: Option<i32>,
+    /// Of a message, the other side.
+    pub peer: Option<i32>,
     /// Of a fused call, the tensors.
     pub tensors: Option<usize>,
 }
@@ -31,6 +33,7 @@ impl Brief {
             elements: 0,
             op: None,
             root: None,
+            peer: None,
             tensors: None,
         }
     }
@@ -59,6 +62,22 @@ impl Brief {
             tensors: Some(tensors.len()),
             ..Brief::named("allreduce_many")
         }
+    }
+
+    /// A message.
+    pub fn message(name: &'static str, part: &Part, peer: i32) -> Brief {
+        Brief {
+            dtype: Some(part.view().dtype()),
+            elements: part.count(),
+            peer: Some(peer),
+            ..Brief::named(name)
+        }
+    }
+
+    /// Bytes of the elements, where this rank knows their dtype.
+    pub fn bytes(&self) -> u64 {
+        let item = self.dtype.and_then(DType::itemsize).unwrap_or(0);
+        self.elements as u64 * item as u64
     }
 }
 

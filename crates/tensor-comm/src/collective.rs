@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::ground::gate::Gate;
 use crate::ground::state::State;
 use crate::plan::Plan;
+use crate::trace::{self, Span, Taken};
 use crate::watch::Entered;
 use crate::{movement, reduction};
 
@@ -20,6 +21,12 @@ use crate::{movement, reduction};
 pub fn run(comm: &Comm, call: &Call) -> Result<()> {
     let gate = Gate::open(*comm, call.kind)?;
     let _watched = gate.watch(|| Brief::of(call));
+    let mut span = gate.trace(|| Brief::of(call));
+    let done = pass_and_run(&gate, call, &mut span);
+    trace::ended(&mut span, done)
+}
+
+fn pass_and_run(gate: &Gate, call: &Call, span: &mut Option<Span>) -> Result<()> {
     let comm = &gate.comm();
     // Asking the ranks for their counts is a collective itself, so the check comes before it.
     let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
@@ -34,9 +41,12 @@ pub fn run(comm: &Comm, call: &Call) -> Result<()> {
             if ready.open {
                 drop(ready);
                 gate.agree_place()?;
-                return plan(*comm, call, Some(gate.place()))?.run(*comm, &gate);
+                let ready = plan(*comm, call, Some(gate.place()))?;
+                trace::takes(span, || Taken::of(&ready));
+                return ready.run(*comm, gate);
             }
-            ready.run(*comm, &gate)
+            trace::takes(span, || Taken::of(&ready));
+            ready.run(*comm, gate)
         }
         Err(why) if asks => Err(why),
         Err(why) => Err(gate.refuse(why)),
@@ -64,13 +74,21 @@ pub fn set_plain(comm: &Comm, plain: bool) -> Result<()> {
 pub fn announce(comm: &Comm, kind: CallKind) -> Result<Announced> {
     let gate = Gate::open(*comm, kind)?;
     let watched = gate.watch(|| Brief::named(kind.name()));
+    let mut span = gate.trace(|| Brief::named(kind.name()));
     gate.pass(None)?;
-    Ok(Announced(watched))
+    if let Some(span) = &mut span {
+        span.takes(Taken::RAW);
+        span.ends(true);
+    }
+    Ok(Announced(watched, span))
 }
 
 /// Kept until a collective that was announced has returned, so that its time is watched.
 #[derive(Debug)]
-pub struct Announced(#[expect(dead_code, reason = "what counts is when it goes")] Option<Entered>);
+pub struct Announced(
+    #[expect(dead_code, reason = "what counts is when it goes")] Option<Entered>,
+    #[expect(dead_code, reason = "what counts is when it goes")] Option<Span>,
+);
 
 /// Numbers a collective that this rank refuses before it could become a [`Call`], and tells the other
 /// ranks where the call is checked. Gives the error to raise.

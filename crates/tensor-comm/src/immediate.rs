@@ -12,6 +12,7 @@ use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 use crate::ground::private;
 use crate::ground::state::State;
+use crate::trace::{self, Taken};
 
 /// Starts a collective and leaves it to the engine, as [`begin`].
 ///
@@ -46,18 +47,23 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
         .and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
     let brief = Brief::of(call);
     let (about, watched) = (gate.about(brief), gate.watch(|| brief));
+    let mut span = gate.trace_flight(brief);
+    if let Ok(plan) = &ready {
+        trace::takes(&mut span, || Taken::of(plan));
+    }
     let collective = match (ready, gate.state()) {
         (Ok(plan), None) => {
             // SAFETY:
             // - the plan is boxed and lives in the operation until the request has completed, and so does
             //   the keeper of the tensors' memory.
             let flight = unsafe { plan.start_on(comm.raw()) }?;
-            Collective::flying(*comm, plan, flight, watched)
+            Collective::flying(*comm, plan, flight, (watched, span))
         }
         (Ok(plan), Some(state)) => {
             state.begin()?;
             let exchange = gate.exchange(Some(call)).map(Exchange::noting_the_site);
-            Collective::ordered(plan, Arc::clone(state), exchange, gate.tag(), watched)
+            let order = (Arc::clone(state), gate.tag());
+            Collective::ordered(plan, order, exchange, (watched, span))
         }
         (Err(why), _) => {
             compare(gate.refusal(&why), &gate)?;

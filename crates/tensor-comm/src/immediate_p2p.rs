@@ -8,6 +8,7 @@ use crate::comm::Comm;
 use crate::engine::{self, Envelope, Handle, Keep, Passing};
 use crate::error::Result;
 use crate::p2p::Message;
+use crate::trace::{self, Taken};
 use crate::watch::About;
 
 /// Begins to send a message. The caller waits for the [`Handle`] or gives it to [`engine::carry`].
@@ -24,8 +25,11 @@ pub fn begin_send(
 ) -> Result<Handle> {
     engine::allowed(comm.mpi())?;
     let message = Message::sending(*comm, part, false)?;
-    let passing = Passing::send(*comm, message, dest, tag)?;
-    let about = About::unnumbered(Brief::named("Send"));
+    let brief = Brief::message("Isend", part, dest);
+    let mut span = trace::begin_flight(None, brief);
+    trace::takes(&mut span, || Taken::message(message.side()));
+    let passing = Passing::send(*comm, message, dest, tag, span)?;
+    let about = About::unnumbered(brief);
     Ok(engine::begin(passing, keep, about))
 }
 
@@ -43,8 +47,11 @@ pub fn begin_recv(
 ) -> Result<(Handle, Arc<Envelope>)> {
     engine::allowed(comm.mpi())?;
     let message = Message::receiving(*comm, part)?;
-    let passing = Passing::receive(*comm, message, (source, tag))?;
+    let brief = Brief::message("Irecv", part, source);
+    let mut span = trace::begin_flight(None, brief);
+    trace::takes(&mut span, || Taken::message(message.side()));
+    let passing = Passing::receive(*comm, message, (source, tag), span)?;
     let envelope = passing.envelope().unwrap_or_default();
-    let about = About::unnumbered(Brief::named("Recv"));
+    let about = About::unnumbered(brief);
     Ok((engine::begin(passing, keep, about), envelope))
 }

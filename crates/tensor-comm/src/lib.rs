@@ -46,6 +46,7 @@ mod reduction;
 mod scratch;
 mod side;
 mod site;
+pub mod trace;
 pub mod watch;
 mod wire;
 mod wiretype;

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
 use crate::side::may_alias;
+use crate::trace::{self, Taken};
 
 /// Bytes of a bucket at most: large enough to be worth an algorithm, small enough for the cache.
 const BUCKET_BYTES: usize = 1 << 20;
@@ -41,6 +42,16 @@ struct Bucket {
 pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Allreduce)?;
     let _watched = gate.watch(|| Brief::of_many(tensors, op));
+    let mut span = gate.trace(|| Brief::of_many(tensors, op));
+    trace::takes(&mut span, || Taken {
+        algorithm: "buckets",
+        ..Taken::default()
+    });
+    let done = pass_and_reduce(&gate, tensors, op);
+    trace::ended(&mut span, done)
+}
+
+fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
     let comm = &gate.comm();
     let ready = check(*comm, tensors).and_then(|()| {
         let buckets = buckets(tensors);
@@ -59,7 +70,7 @@ pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
         if describe(*comm, tensors, bucket, op, Some(gate.place()))? {
             gate.agree_place()?;
         }
-        run(*comm, &gate, tensors, bucket, op)?;
+        run(*comm, gate, tensors, bucket, op)?;
     }
     Ok(())
 }

@@ -167,6 +167,7 @@ fn joined(comm: Comm, call: &Call, send: Moving, recv: Moving) -> Plan {
         },
         direct: None,
         open: false,
+        software: false,
         send: send.side,
         recv: recv.side,
         settle: Settle::ALL,

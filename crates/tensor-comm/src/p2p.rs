@@ -4,10 +4,12 @@ use mpi_runtime::{StatusBuf, StatusPtr};
 
 use crate::arg::Part;
 use crate::arrival::{self, Room};
+use crate::brief::Brief;
 use crate::comm::Comm;
 use crate::counted::{Counted, counted};
 use crate::error::{Error, Result, value_error};
 use crate::side::{Ranges, Side, may_alias};
+use crate::trace::{self, Taken};
 use crate::wire::Element;
 use crate::wiretype::{WireType, byte, wire_type};
 
@@ -19,6 +21,17 @@ pub enum SendMode {
     Synchronous,
     Buffered,
     Ready,
+}
+
+impl SendMode {
+    const fn name(self) -> &'static str {
+        match self {
+            SendMode::Standard => "Send",
+            SendMode::Synchronous => "Ssend",
+            SendMode::Buffered => "Bsend",
+            SendMode::Ready => "Rsend",
+        }
+    }
 }
 
 /// One side of a message, ready for MPI.
@@ -56,6 +69,11 @@ impl Message {
             counted,
             bytes: part.count() * part.view().itemsize(),
         })
+    }
+
+    /// The tensor's elements.
+    pub fn side(&self) -> &Side {
+        &self.side
     }
 
     /// Where the elements are, as MPI takes it.
@@ -130,7 +148,9 @@ fn form(comm: Comm, part: &Part) -> Result<(WireType, Element)> {
 /// A tensor that cannot be read from the host, or MPI's own errors.
 pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Result<()> {
     let (mpi, raw) = (comm.mpi(), comm.raw());
+    let mut span = trace::begin(None, || Brief::message(mode.name(), part, dest));
     let message = Message::sending(*comm, part, false)?;
+    trace::takes(&mut span, || Taken::message(&message.side));
     let (ptr, count, datatype) = (
         message.side.ptr(),
         message.counted.count,
@@ -138,15 +158,15 @@ pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Re
     );
     // SAFETY:
     // - the side holds as many elements (side.rs) and lives past the call.
-    unsafe {
+    let sent = unsafe {
         match mode {
             SendMode::Standard => mpi.send(ptr, count, datatype, dest, tag, raw),
             SendMode::Synchronous => mpi.ssend(ptr, count, datatype, dest, tag, raw),
             SendMode::Buffered => mpi.bsend(ptr, count, datatype, dest, tag, raw),
             SendMode::Ready => mpi.rsend(ptr, count, datatype, dest, tag, raw),
         }
-    }?;
-    Ok(())
+    };
+    trace::ended(&mut span, sent.map_err(Error::from))
 }
 
 /// Receives one message into a tensor; elements beyond a shorter message stay untouched.
@@ -154,7 +174,9 @@ pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Re
 /// # Errors
 /// A tensor that cannot be written, or MPI's own errors.
 pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) -> Result<()> {
+    let mut span = trace::begin(None, || Brief::message("Recv", part, source));
     let message = Message::receiving(*comm, part)?;
+    trace::takes(&mut span, || Taken::message(&message.side));
     let mut own = StatusBuf::new();
     let status = filled(status, &mut own);
     let (mpi, room) = (comm.mpi(), message.room());
@@ -178,7 +200,7 @@ pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) 
         }
     };
     received.map_err(|error| message.explain(*comm, error))?;
-    message.settle(*comm, status)
+    trace::ended(&mut span, message.settle(*comm, status))
 }
 
 /// Sends one message and receives another.
@@ -197,8 +219,10 @@ pub fn sendrecv(
     status: StatusPtr,
 ) -> Result<()> {
     // MPI forbids shared memory (MPI 4.1 §3.10); a copy makes the call mean what it says.
+    let mut span = trace::begin(None, || Brief::message("Sendrecv", send, dest));
     let out = Message::sending(*comm, send, may_alias(send.view(), recv.view()))?;
     let into = Message::receiving(*comm, recv)?;
+    trace::takes(&mut span, || Taken::message(&into.side));
     let mut own = StatusBuf::new();
     let status = filled(status, &mut own);
     let (mpi, raw) = (comm.mpi(), comm.raw());
@@ -233,7 +257,7 @@ pub fn sendrecv(
         }
     };
     done.map_err(|error| into.explain(*comm, error))?;
-    into.settle(*comm, status)
+    trace::ended(&mut span, into.settle(*comm, status))
 }
 
 /// The caller's status, or our own where the caller ignores it: what came is always counted.

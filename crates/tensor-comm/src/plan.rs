@@ -53,6 +53,8 @@ pub(crate) struct Plan {
     pub recv: Option<Side>,
     pub settle: Settle,
     pub slicing: Option<Slicing>,
+    /// Arithmetic is ours, for the trace.
+    pub software: bool,
     /// Datatypes made for this call.
     #[expect(dead_code, reason = "freed when the call is over")]
     pub derived: [Option<Derived>; 2],

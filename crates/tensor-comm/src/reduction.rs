@@ -104,6 +104,8 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
             mean: mean.then_some(u64::from(facts.size)),
         },
         direct,
+        software: matches!(wire.combine, Combine::Own(_))
+            || matches!(wire.element, Element::Widened { .. }),
         open: wire.open,
         send,
         recv,
@@ -168,6 +170,7 @@ fn idle(comm: Comm, call: &Call) -> Plan {
         },
         direct: None,
         open: false,
+        software: false,
         send: None,
         recv: None,
         settle: Settle::ALL,

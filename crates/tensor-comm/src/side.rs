@@ -140,9 +140,14 @@ impl Side {
         self.scratch.is_none() && matches!(self.host, Host::Own(_))
     }
 
-    /// Whether the elements travel from or into scratch memory.
+    /// Whether the elements were brought into another order or form, or copied.
     pub fn is_packed(&self) -> bool {
         self.scratch.is_some()
+    }
+
+    /// Whether device memory goes through the host.
+    pub fn is_staged(&self) -> bool {
+        matches!(self.host, Host::Mirror { .. })
     }
 
     /// Bytes of one element in the travelling form.

@@ -25,9 +25,7 @@ def install() -> None:
     twin = ModuleType(real.__name__)
     names: dict[str, Any] = vars(twin)
     names.update(vars(real))
-    names.update(
-        {name: ours[name] for name in vars(real) if name[:2] != "__" and name in ours}
-    )
+    names.update({name: ours[name] for name in vars(real) if name[:2] != "__" and name in ours})
     _children.guard_module(names)
     sys.modules["mpi4py.MPI"] = twin
     vars(mpi4py)["MPI"] = twin

@@ -10,13 +10,10 @@ traceback, and ends the whole job.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
-import traceback
 from types import TracebackType
-from typing import Any, NoReturn
 
+from dlmpi import _failure
 from dlmpi._cli import _dropin, _program
 from dlmpi._cli._program import Program
 
@@ -49,27 +46,16 @@ def main(arguments: list[str]) -> int:
     except LaunchError as error:
         # The words are the message; where in dlmpi they were written helps nobody.
         print(f"dlmpi: {error}", file=sys.stderr, flush=True)
-        return _leave(1)
+        return _failure.leave(1)
     sys.argv = [program.argv0, *rest]
     try:
         program.run(_WORKER)
     except SystemExit as request:
-        return _leave(_exit_code(request))
+        return _failure.leave(_exit_code(request))
     except BaseException as error:
-        _report(error)
-        return _leave(130 if isinstance(error, KeyboardInterrupt) else 1)
+        _failure.report(error, _frames_of_the_program(error.__traceback__))
+        return _failure.leave(_failure.code_of(error))
     return 0
-
-
-def _world() -> Any:
-    """Return `COMM_WORLD` if MPI runs in this process and this is not a forked child of it."""
-    from dlmpi import _children
-
-    module = sys.modules.get("dlmpi.MPI")
-    if module is None or _children.parent() is not None:
-        return None
-    mpi: Any = module
-    return mpi.COMM_WORLD if mpi.Is_initialized() and not mpi.Is_finalized() else None
 
 
 def _exit_code(request: SystemExit) -> int:
@@ -85,33 +71,3 @@ def _frames_of_the_program(trace: TracebackType | None) -> TracebackType | None:
     while start is not None and start.tb_frame.f_code.co_filename in ours:
         start = start.tb_next
     return start or trace
-
-
-def _report(error: BaseException) -> None:
-    """Print the traceback, the rank in front of each line: those of several ranks interleave."""
-    world = _world()
-    label = f"[rank {world.Get_rank()}] " if world is not None and world.Get_size() > 1 else ""
-    error = error.with_traceback(_frames_of_the_program(error.__traceback__))
-    text = "".join(traceback.format_exception(error))
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.write("".join(f"{label}{line}\n" for line in text.splitlines()))
-        sys.stderr.flush()
-
-
-def _leave(code: int) -> int:
-    """End the whole job if this rank failed: the others would wait for it inside MPI."""
-    world = _world() if code else None
-    if world is not None and world.Get_size() > 1:
-        _abort(world, code)
-    return code
-
-
-def _abort(world: Any, code: int) -> NoReturn:
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    # The launcher kills at once: let it read first what was written.
-    time.sleep(0.3)
-    world.Abort(code)
-    raise SystemExit(code)

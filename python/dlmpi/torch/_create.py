@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from dlmpi import MPI, _watch
+from dlmpi import MPI, _watch, abort_on_error
 from dlmpi.launch import LaunchError
 from dlmpi.torch import _group
 from dlmpi.torch._core import Core
@@ -23,6 +23,7 @@ TAGS = 1 << 15
 
 def group(options: Any, title: str) -> Any:
     """Return the group that torch asks for under a name; only its members call this."""
+    abort_on_error.install()
     world = MPI.COMM_WORLD
     ranks = list(options.global_ranks_in_group)
     rank, size = options.group_rank, options.group_size

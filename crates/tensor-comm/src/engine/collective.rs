@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::ground::exchange::Exchange;
 use crate::ground::state::State;
 use crate::plan::Plan;
+use crate::trace::{self, Span};
 use crate::watch::Entered;
 
 enum Stage {
@@ -51,8 +52,8 @@ pub(crate) struct Collective {
     plan: Option<Box<Plan>>,
     /// `None` where MPI was called at once on the user's communicator.
     order: Option<Order>,
-    /// Under watch until it ends.
-    watched: Option<Entered>,
+    /// Under watch and traced until it ends.
+    seen: (Option<Entered>, Option<Span>),
 }
 
 impl Order {
@@ -74,14 +75,14 @@ impl Collective {
         comm: Comm,
         plan: Box<Plan>,
         (request, arrays): (Request, Option<CountArrays>),
-        watched: Option<Entered>,
+        seen: (Option<Entered>, Option<Span>),
     ) -> Collective {
         Collective {
             comm,
             stage: Stage::Flying(request, arrays),
             plan: Some(plan),
             order: None,
-            watched,
+            seen,
         }
     }
 
@@ -89,17 +90,16 @@ impl Collective {
     /// messages of our own algorithm.
     pub fn ordered(
         plan: Box<Plan>,
-        state: Arc<State>,
+        (state, tag): (Arc<State>, i32),
         exchange: Option<Exchange>,
-        tag: i32,
-        watched: Option<Entered>,
+        seen: (Option<Entered>, Option<Span>),
     ) -> Collective {
         Collective {
             comm: state.comm(),
             stage: exchange.map_or(Stage::Turn, |exchange| Stage::Checking(Box::new(exchange))),
             plan: Some(plan),
             order: Some(Order::new(state, tag)),
-            watched,
+            seen,
         }
     }
 
@@ -110,7 +110,7 @@ impl Collective {
             stage: Stage::Checking(Box::new(exchange)),
             plan: None,
             order: Some(Order::new(state, 0)),
-            watched: None,
+            seen: (None, None),
         }
     }
 
@@ -208,7 +208,7 @@ impl Job for Collective {
             return Ok(step);
         }
         let settled = self.plan.as_ref().map_or(Ok(()), |plan| plan.settle());
-        settled.map(|()| Step::Ended)
+        trace::ended(&mut self.seen.1, settled).map(|()| Step::Ended)
     }
 
     fn ended(&mut self) -> bool {
@@ -218,7 +218,7 @@ impl Job for Collective {
         }
         let flew = matches!(self.stage, Stage::Flying(..) | Stage::Exchanging(_));
         self.stage = Stage::Ended;
-        self.watched = None;
+        self.seen = (None, None);
         flew
     }
 }

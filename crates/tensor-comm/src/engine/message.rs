@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ground::state::State;
 use crate::p2p::Message;
 use crate::scratch::Scratch;
+use crate::trace::{self, Span};
 use crate::wiretype::byte;
 
 /// What a receive learned of its message.
@@ -42,11 +43,19 @@ pub(crate) struct Passing {
     wanted: (i32, i32),
     /// Of a receive.
     envelope: Option<Arc<Envelope>>,
+    /// Traced until it ends.
+    span: Option<Span>,
 }
 
 impl Passing {
     /// Sends it.
-    pub fn send(comm: Comm, message: Message, dest: i32, tag: i32) -> Result<Passing> {
+    pub fn send(
+        comm: Comm,
+        message: Message,
+        dest: i32,
+        tag: i32,
+        span: Option<Span>,
+    ) -> Result<Passing> {
         let Room {
             ptr,
             count,
@@ -66,11 +75,17 @@ impl Passing {
             stage: Stage::Flying(request, None),
             wanted: (dest, tag),
             envelope: None,
+            span,
         })
     }
 
     /// Receives one from `source` with `tag`.
-    pub fn receive(comm: Comm, message: Message, wanted: (i32, i32)) -> Result<Passing> {
+    pub fn receive(
+        comm: Comm,
+        message: Message,
+        wanted: (i32, i32),
+        span: Option<Span>,
+    ) -> Result<Passing> {
         let mpi = comm.mpi();
         let stage = if arrival::overruns(mpi) {
             let state = State::of(comm)?;
@@ -95,6 +110,7 @@ impl Passing {
             stage,
             wanted,
             envelope: Some(Arc::default()),
+            span,
         })
     }
 
@@ -176,7 +192,7 @@ impl Job for Passing {
             return Ok(step);
         }
         let Some(envelope) = &self.envelope else {
-            return Ok(Step::Ended);
+            return trace::ended(&mut self.span, Ok(Step::Ended));
         };
         if too_long.is_some() {
             let code = mpi.constants().err_truncate;
@@ -192,8 +208,8 @@ impl Job for Passing {
         // - MPI has just filled the status of a receive.
         let source = unsafe { mpi.status_source(status) };
         let _ = envelope.0.set(source);
-        self.message.settle(self.comm, status)?;
-        Ok(Step::Ended)
+        let settled = self.message.settle(self.comm, status);
+        trace::ended(&mut self.span, settled).map(|()| Step::Ended)
     }
 
     fn ended(&mut self) -> bool {
@@ -202,6 +218,7 @@ impl Job for Passing {
         }
         let written = self.envelope.is_some() && matches!(self.stage, Stage::Flying(..));
         self.stage = Stage::Ended;
+        self.span = None;
         written
     }
 }

@@ -13,6 +13,7 @@ use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::direct::Lane;
 use crate::error::{Error, Result};
+use crate::trace::{self, Span};
 use crate::watch::{self, About, Entered};
 
 /// The gate of one call.
@@ -80,8 +81,24 @@ impl Gate {
     /// Puts the call under watch until what is returned goes.
     #[inline]
     pub fn watch(&self, brief: impl FnOnce() -> Brief) -> Option<Entered> {
-        let numbered = self.numbered.as_ref().map(|n| (&n.state, n.sequence));
-        watch::enter(self.comm, numbered, brief)
+        watch::enter(self.comm, self.numbers(), brief)
+    }
+
+    /// Traces the call until what is returned goes.
+    #[inline]
+    pub fn trace(&self, brief: impl FnOnce() -> Brief) -> Option<Span> {
+        trace::begin(self.numbers(), brief)
+    }
+
+    /// Traces a call that overlaps with others.
+    #[inline]
+    pub fn trace_flight(&self, brief: Brief) -> Option<Span> {
+        trace::begin_flight(self.numbers(), brief)
+    }
+
+    #[inline]
+    fn numbers(&self) -> Option<(&Arc<State>, u64)> {
+        self.numbered.as_ref().map(|n| (&n.state, n.sequence))
     }
 
     /// The call as others know it.

@@ -1,0 +1,77 @@
+"""The trace of a job (``DLMPI_TRACE=job.json``), and the user's own stretches in it.
+
+Every rank writes its operations into a file of its own, below ``job.json.ranks``, ten times a
+second; the last rank to end brings them together as ``job.json``, for https://ui.perfetto.dev or
+``chrome://tracing``. What a killed job left is brought together by ``python -m dlmpi trace merge``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dlmpi import _native
+
+__all__ = ["SETTING", "annotate", "begin"]
+
+SETTING = "DLMPI_TRACE"
+#: Larger traces are left to `python -m dlmpi trace merge`: a job should end soon.
+MERGED_BYTES = 100 << 20
+
+_begun = False
+
+
+def begin(mpi: Any) -> None:
+    """Start to trace where `DLMPI_TRACE` names a file; local to each rank."""
+    global _begun  # noqa: PLW0603
+    name = os.environ.get(SETTING, "")
+    if _begun or not name or not mpi.Is_initialized() or mpi.Is_finalized():
+        return
+    _begun = True
+    target = Path(name).absolute()
+    parts = target.with_name(target.name + ".ranks")
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+        rank = mpi.COMM_WORLD.Get_rank()
+        _native.trace_start(str(parts / f"{rank:06}.json"), _node())
+    except OSError as error:
+        raise RuntimeError(f"{SETTING}={name}: {error}") from error
+    atexit.register(_end, target, parts)
+
+
+def _node() -> str:
+    """Return a name that processes have in common exactly if they share a clock."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{platform.node()} {boot}".strip()
+
+
+def _end(target: Path, parts: Path) -> None:
+    """Close this rank's file; the rank that closes the last one brings all together."""
+    _native.trace_stop()
+    from dlmpi import _trace_files
+
+    if sum(part.stat().st_size for part in parts.glob("*.json")) > MERGED_BYTES:
+        return
+    try:
+        _trace_files.merge_if_complete(target, parts)
+    except (OSError, ValueError) as error:
+        print(f"dlmpi: {SETTING}: {error}; the ranks' files are in {parts}", file=sys.stderr)
+
+
+@contextmanager
+def annotate(name: str) -> Iterator[None]:
+    """Show this stretch of the program under `name` in the trace, beside the operations."""
+    start = _native.trace_now()
+    try:
+        yield
+    finally:
+        _native.trace_note(name, start)
