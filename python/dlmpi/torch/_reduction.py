@@ -59,8 +59,12 @@ class Reduction(NamedTuple):
 
 def _scaled_by(factor: Any) -> Callable[[Any], Any]:
     def scale(tensor: Any) -> Any:
+        number = factor
+        if isinstance(number, float) and not tensor.is_floating_point() and number.is_integer():
+            # Integers beyond what a float holds exactly stay what they are.
+            number = int(number)
         with torch.no_grad():
-            return (tensor * factor).to(tensor.dtype)
+            return (tensor * number).to(tensor.dtype)
 
     return scale
 
