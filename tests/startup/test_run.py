@@ -34,6 +34,15 @@ def test_modules_commands_and_standard_input(place):
     assert "argv ['-c', 'a']" in outcome.text
 
 
+def test_annotations_of_a_script_are_what_python_makes_of_them(place):
+    """torch's DDP compares the annotations of a hook with types; text would be refused."""
+    source = (
+        "def hook(bucket: int) -> str: ...\nprint('types', hook.__annotations__['bucket'] is int)"
+    )
+    assert "types True" in place.dlmpi(1, "run", place.write(source)).text
+    assert "types True" in place.dlmpi(1, "run", "-c", source).text
+
+
 def test_neighbours_of_the_script_are_found(place):
     place.write("ANSWER = 42", "folder/neighbour.py")
     script = place.write("import neighbour\nprint('answer', neighbour.ANSWER)", "folder/script.py")

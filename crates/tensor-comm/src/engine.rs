@@ -12,6 +12,7 @@ mod handle;
 mod message;
 mod operation;
 mod pace;
+mod priority;
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -143,6 +144,7 @@ pub fn stop() {
 }
 
 fn work(engine: &'static Engine) {
+    priority::short_turns();
     let mut active: Vec<Handle> = Vec::new();
     let mut watcher = Watcher::default();
     let mut pace = Pace::engine();

@@ -78,10 +78,10 @@ class Program:
     def load(self) -> tuple[CodeType, dict[str, Any]]:
         """Return the code and the names that its main module has at the start."""
         if self.kind == "command":
-            return compile(self.what, "<string>", "exec"), {"__package__": None}
+            return compile(self.what, "<string>", "exec", dont_inherit=True), {"__package__": None}
         if self.kind == "file":
             with io.open_code(str(Path(self.what).resolve())) as source:
-                text = compile(source.read(), self.what, "exec")
+                text = compile(source.read(), self.what, "exec", dont_inherit=True)
             return text, {"__file__": self.what, "__package__": None}
         name = self.what
         spec = importlib.util.find_spec(name)
