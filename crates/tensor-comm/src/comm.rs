@@ -13,6 +13,14 @@ pub struct Comm {
     mpi: &'static Mpi,
     raw: mpi_runtime::Comm,
     one_call: bool,
+    known: Option<Known>,
+}
+
+/// What a communicator does not change, asked once per call.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    size: u32,
+    inter: bool,
 }
 
 /// This rank's part in a rooted collective.
@@ -43,6 +51,7 @@ impl Comm {
             mpi,
             raw,
             one_call: false,
+            known: None,
         })
     }
 
@@ -54,6 +63,16 @@ impl Comm {
             one_call: true,
             ..self
         }
+    }
+
+    /// The same communicator, its size and kind asked for.
+    pub(crate) fn asked(self) -> Result<Comm> {
+        let size = self.mpi.comm_size(self.raw)? as u32;
+        let inter = self.mpi.comm_test_inter(self.raw)?;
+        Ok(Comm {
+            known: Some(Known { size, inter }),
+            ..self
+        })
     }
 
     /// Whether exactly one plain MPI call per collective was asked for.
@@ -80,13 +99,19 @@ impl Comm {
 
     /// Size of this process's own group.
     pub fn size(self) -> Result<usize> {
-        Ok(self.mpi.comm_size(self.raw)? as usize)
+        match self.known {
+            Some(known) => Ok(known.size as usize),
+            None => Ok(self.mpi.comm_size(self.raw)? as usize),
+        }
     }
 
     /// Whether this is an intercommunicator.
     #[inline]
     pub fn is_inter(self) -> Result<bool> {
-        Ok(self.mpi.comm_test_inter(self.raw)?)
+        match self.known {
+            Some(known) => Ok(known.inter),
+            None => Ok(self.mpi.comm_test_inter(self.raw)?),
+        }
     }
 
     /// Number of blocks in a collective with one block per peer: the remote group's size on an
@@ -125,7 +150,7 @@ impl Comm {
             choice: place.map_or(Choice::Mpi, |_| settings.allreduce),
             place: place.unwrap_or(Place::Unknown),
             family: self.mpi.family(),
-            size: self.mpi.comm_size(self.raw)? as u32,
+            size: self.size()? as u32,
             large_counts: self.mpi.has_large_counts(),
             one_call: inter || self.one_call || settings.plain,
         })

@@ -116,7 +116,7 @@ impl Moving {
         fill: bool,
     ) -> Result<Moving> {
         let mpi = comm.mpi();
-        let wire = moving_type(mpi, side.view().dtype(), side.view().itemsize())?;
+        let wire = moving_type(mpi, side.dtype(), side.itemsize())?;
         if let (Arg::Blocks(blocks), Per::Block(_)) = (arg, per) {
             // Small blocks that lie further apart than `int` displacements reach are brought together.
             if !mpi.has_large_counts() && blocks.far(wire.units) {

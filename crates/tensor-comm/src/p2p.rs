@@ -104,7 +104,7 @@ impl Message {
             Some(came) if !(came as usize).is_multiple_of(self.wire.bytes) => Err(value_error!(
                 "the message of {came} bytes that came is no whole number of {} of {} bytes each; receive it as \
                  the dtype that was sent",
-                self.side.view().dtype(),
+                self.side.dtype(),
                 self.wire.bytes
             )),
             _ => Ok(()),
@@ -117,14 +117,13 @@ impl Message {
             Error::Mpi(mpi_runtime::Error::Mpi(inner))
                 if inner.class == comm.mpi().constants().err_truncate =>
             {
-                let view = self.side.view();
                 Error::Truncated {
                     error: inner.into(),
                     words: format!(
                         "the message is longer than the room for it, {} elements of {} ({} bytes): receive into a larger \
                          tensor, or ask for the size first (Probe and Get_count)",
                         self.bytes / self.wire.bytes.max(1),
-                        view.dtype(),
+                        self.side.dtype(),
                         self.bytes
                     ),
                 }

@@ -31,7 +31,11 @@ struct Range {
 
 /// One side of a call, ready for MPI.
 pub(crate) struct Side {
-    view: View,
+    dtype: DType,
+    itemsize: usize,
+    contiguous: bool,
+    /// Of a tensor that MPI does not work on in place.
+    view: Option<Box<View>>,
     host: Host,
     element: Element,
     wire_bytes: usize,
@@ -80,9 +84,16 @@ impl Side {
             Element::Memory(_) => view.itemsize(),
             Element::Widened { to, .. } => to.itemsize().unwrap_or(0),
         };
+        let host = Host::of(view)?;
+        let contiguous = view.layout().is_c_contiguous();
+        let in_place = contiguous && matches!((&host, element), (Host::Own(_), Element::Memory(_)));
         Ok(Side {
-            host: Host::of(view)?,
-            view: view.clone(),
+            dtype: view.dtype(),
+            itemsize: view.itemsize(),
+            contiguous,
+            // Most calls need none, and a copy of it takes time.
+            view: (!in_place).then(|| Box::new(view.clone())),
+            host,
             element,
             wire_bytes,
             ranges,
@@ -91,8 +102,7 @@ impl Side {
     }
 
     fn scratch_needed(&self) -> bool {
-        let in_form =
-            self.view.layout().is_c_contiguous() && matches!(self.element, Element::Memory(_));
+        let in_form = self.contiguous && matches!(self.element, Element::Memory(_));
         !in_form && self.ranges.iter().any(|range| range.count > 0)
     }
 
@@ -112,9 +122,14 @@ impl Side {
         Ok(())
     }
 
-    /// The tensor.
-    pub fn view(&self) -> &View {
-        &self.view
+    /// The tensor's elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Bytes of one element of the tensor.
+    pub fn itemsize(&self) -> usize {
+        self.itemsize
     }
 
     /// Address of element 0 of the travelling form.
@@ -160,7 +175,6 @@ impl Side {
         let Some(scratch) = &self.scratch else {
             return Ok(());
         };
-        let data = self.host.data();
         for range in &self.ranges {
             let out = scratch.ptr().wrapping_add(range.at * self.wire_bytes);
             match self.element {
@@ -168,9 +182,7 @@ impl Side {
                 // - `data` is element 0 of a layout that the door checked, and the memory is held by the caller.
                 // - `start + count` is within the tensor (arg.rs).
                 // - `out` has room for `count` elements (`allocate`) and is not the tensor's memory.
-                Element::Memory(_) => unsafe {
-                    pack(self.view.layout(), data, range.start, range.count, out)
-                },
+                Element::Memory(_) => unsafe { self.pack(range.start, range.count, out) },
                 Element::Widened { from, .. } => self.widen(from, *range, out)?,
             }
         }
@@ -187,17 +199,52 @@ impl Side {
             // - as in `fill`; `step` has room for STEP elements of at most NARROW_BYTES bytes.
             // - `out` has room for `count` widened elements, which are float32 or pairs of them.
             unsafe {
-                pack(
-                    self.view.layout(),
-                    self.host.data(),
-                    range.start + first,
-                    n,
-                    step.as_mut_ptr(),
-                );
+                self.pack(range.start + first, n, step.as_mut_ptr());
                 widen(step.as_ptr(), out.add(first * self.wire_bytes).cast(), n);
             }
         }
         Ok(())
+    }
+
+    /// Packs `n` elements of the tensor from element `start` on.
+    ///
+    /// # Safety
+    /// - The tensor's memory is held, and the elements are within it.
+    /// - `out` has room for them and is not the tensor's memory.
+    unsafe fn pack(&self, start: usize, n: usize, out: *mut u8) {
+        let data = self.host.data();
+        match &self.view {
+            // SAFETY:
+            // - the door checked the layout; the rest is promised by the caller.
+            Some(view) => unsafe { pack(view.layout(), data, start, n, out) },
+            // SAFETY:
+            // - without a view the elements follow each other; the rest is promised by the caller.
+            None if n > 0 => unsafe {
+                let (from, bytes) = (data.add(start * self.itemsize), n * self.itemsize);
+                std::ptr::copy_nonoverlapping(from, out, bytes);
+            },
+            None => {}
+        }
+    }
+
+    /// The reverse of [`Side::pack`].
+    ///
+    /// # Safety
+    /// - As for it; besides, the tensor is writable and its elements share no memory.
+    unsafe fn unpack_to(&self, start: usize, n: usize, from: *const u8) {
+        let data = self.host.data();
+        match &self.view {
+            // SAFETY:
+            // - as above.
+            Some(view) => unsafe { unpack(view.layout(), data, start, n, from) },
+            // SAFETY:
+            // - as above.
+            None if n > 0 => unsafe {
+                let (to, bytes) = (data.add(start * self.itemsize), n * self.itemsize);
+                std::ptr::copy_nonoverlapping(from, to, bytes);
+            },
+            None => {}
+        }
     }
 
     /// Brings received elements home: at most `limit` elements of each range, divided by `mean` first.
@@ -225,12 +272,11 @@ impl Side {
     }
 
     fn unpack(&self, range: Range, wire: *const u8) -> Result<()> {
-        let (layout, data) = (self.view.layout(), self.host.data());
         let Element::Widened { from, .. } = self.element else {
             // SAFETY:
             // - the door found the tensor writable and without overlap (`receiving`), its memory is held.
             // - the range is within the tensor, and `wire` holds as many elements.
-            unsafe { unpack(layout, data, range.start, range.count, wire) };
+            unsafe { self.unpack_to(range.start, range.count, wire) };
             return Ok(());
         };
         let narrow =
@@ -246,7 +292,7 @@ impl Side {
                     step.as_mut_ptr(),
                     n,
                 );
-                unpack(layout, data, range.start + first, n, step.as_ptr());
+                self.unpack_to(range.start + first, n, step.as_ptr());
             }
         }
         Ok(())
@@ -254,16 +300,16 @@ impl Side {
 
     /// Copies a range back where the tensor's memory is mirrored.
     fn commit(&self, range: Range) -> Result<()> {
-        let item = self.view.itemsize();
-        if self.view.layout().is_c_contiguous() {
-            return self.host.commit(
-                &self.view,
-                (range.start * item) as isize,
-                range.count * item,
-            );
+        let Some(view) = &self.view else {
+            return Ok(());
+        };
+        let item = self.itemsize;
+        if self.contiguous {
+            let first = (range.start * item) as isize;
+            return self.host.commit(view, first, range.count * item);
         }
-        let (low, high) = self.view.layout().span();
-        self.host.commit(&self.view, low, (high - low) as usize)
+        let (low, high) = view.layout().span();
+        self.host.commit(view, low, (high - low) as usize)
     }
 }
 

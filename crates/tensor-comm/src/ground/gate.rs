@@ -35,7 +35,7 @@ impl Gate {
     /// there is nothing to compare.
     #[inline]
     pub fn open(comm: Comm, kind: CallKind) -> Result<Gate> {
-        let settings = Settings::get()?;
+        let (settings, comm) = (Settings::get()?, comm.asked()?);
         if comm.is_plain() || settings.plain || comm.size()? == 1 || comm.is_inter()? {
             return Ok(Gate {
                 comm,
