@@ -5,7 +5,9 @@ file says that it is done. These classes stand for mpi4py's in :mod:`dlmpi.MPI`,
 make their objects by class methods.
 """
 
+import copyreg
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from dlmpi import _native
@@ -146,3 +148,15 @@ class Message(mpi.Message, metaclass=StandIn):
     """`mpi4py.MPI.Message` that is received into any tensor."""
 
     __slots__ = ()
+
+
+def _reduced(stand_in: type, instance: Any) -> Any:
+    """Return how an object of mpi4py's is pickled: as one of the class that stands for its own."""
+    how = instance.__reduce__()
+    if isinstance(how, str):
+        return how
+    return how[0], tuple(stand_in if item is type(instance) else item for item in how[1])
+
+
+for _class in (Win, File, Message):
+    copyreg.pickle(_class.__mro__[-2], partial(_reduced, _class))

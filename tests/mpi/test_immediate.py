@@ -220,8 +220,39 @@ def test_bad_input_is_refused_before_anything_starts(comm):
         comm.Iallreduce(np.ones(3), frozen)
     with pytest.raises(ValueError, match="AVG"):
         comm.Iallreduce(np.ones(3, int), np.ones(3, int), op=dlmpi.AVG)
-    with pytest.raises(ValueError, match="recvcounts"):
-        comm.Ireduce_scatter(np.ones(comm.size), np.ones(1))
     out = np.zeros(3)
     comm.Iallreduce(np.ones(3), out).Wait()
     assert np.all(out == comm.size)
+
+
+def test_reduce_scatter_asks_the_ranks_for_their_counts(comm):
+    """As in mpi4py: without counts, each rank gets as many elements as it has room for."""
+    total = sum(range(1, comm.size + 1))
+    out = np.zeros(comm.rank + 1, np.int64)
+    request = comm.Ireduce_scatter(np.arange(total), out)
+    request.Wait()
+    first = sum(range(1, comm.rank + 1))
+    assert out.tolist() == [comm.size * (first + i) for i in range(comm.rank + 1)]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64])
+def test_user_operations_are_shown_the_type_that_mpi4py_shows(comm, dtype):
+    """The names of C, as in mpi4py, so that operations written for it find theirs."""
+    shown = []
+
+    def larger(a, b, datatype):
+        shown.append(datatype.name)
+        b = np.frombuffer(b, dtype)
+        np.maximum(np.frombuffer(a, dtype), b, out=b)
+
+    operation = MPI.Op.Create(larger, commute=True)
+    out = np.zeros(3, dtype)
+    try:
+        operation.Reduce_local(np.ones(3, dtype), np.zeros(3, dtype))
+        expected = set(shown)
+        shown.clear()
+        comm.Allreduce(np.full(3, comm.rank + 1, dtype), out, op=operation)
+    finally:
+        operation.Free()
+    assert out.tolist() == [comm.size] * 3
+    assert set(shown) <= expected

@@ -21,7 +21,7 @@ use crate::mpi4py::Mpi4py;
 use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
 use crate::raw::Bytes;
-use crate::table::Row;
+use crate::table::{Class, Row};
 use crate::transfer::{self, Lent};
 
 /// How a method reads its messages.
@@ -171,7 +171,9 @@ impl Side<'_> {
     ) -> PyResult<Bound<'py, PyAny>> {
         let &Side { row, param, flow } = self;
         let name = param.name;
-        if idle(mpi4py, row, slots, flow) {
+        let unmatched = row.class == Class::Message
+            && slf.eq(mpi4py.module(slf.py()).getattr("MESSAGE_NO_PROC")?)?;
+        if unmatched || idle(mpi4py, row, slots, flow) {
             return Ok(msg.clone());
         }
         match form {

@@ -7,7 +7,7 @@ use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
 use crate::engine::{self, Collective, Handle, Keep};
-use crate::error::{Error, Result, value_error};
+use crate::error::{Error, Result};
 use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 use crate::ground::private;
@@ -36,13 +36,13 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
 /// As [`crate::run`]; besides [`Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
 pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     engine::allowed(comm.mpi())?;
-    if call.kind == CallKind::ReduceScatter && call.recvcounts.is_none() {
-        return Err(value_error!(
-            "recvcounts: None, but asking the ranks for their counts would block; give one count per rank"
-        ));
-    }
     let gate = Gate::open(*comm, call.kind)?;
     let comm = &gate.comm();
+    // Asking the ranks for their counts waits for them, as in mpi4py, and the check comes before it.
+    let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
+    if asks {
+        gate.pass(Some(call))?;
+    }
     let ready = plan(*comm, call, Some(gate.place()))
         .and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
     let brief = Brief::of(call);
@@ -61,10 +61,14 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
         }
         (Ok(plan), Some(state)) => {
             state.begin()?;
-            let exchange = gate.exchange(Some(call)).map(Exchange::noting_the_site);
+            let exchange = match asks {
+                true => None,
+                false => gate.exchange(Some(call)).map(Exchange::noting_the_site),
+            };
             let order = (Arc::clone(state), gate.tag());
             Collective::ordered(plan, order, exchange, (watched, span))
         }
+        (Err(why), _) if asks => return Err(why),
         (Err(why), _) => {
             compare(gate.refusal(&why), &gate)?;
             return Err(why);

@@ -18,18 +18,19 @@ pub(crate) struct WireType {
     pub bytes: usize,
 }
 
-/// The basic MPI type with the same meaning, by C's fixed-width names where MPI has them.
+/// The basic MPI type with the same meaning, by the C name that mpi4py uses, since the caller's own
+/// operations are shown it. (`long` has 64 bits on every platform of this project.)
 pub(crate) fn basic(dtype: DType) -> Option<Basic> {
     Some(match dtype {
         DType::BOOL => Basic::CBool,
-        DType::I8 => Basic::Int8,
-        DType::I16 => Basic::Int16,
-        DType::I32 => Basic::Int32,
-        DType::I64 => Basic::Int64,
-        DType::U8 => Basic::Uint8,
-        DType::U16 => Basic::Uint16,
-        DType::U32 => Basic::Uint32,
-        DType::U64 => Basic::Uint64,
+        DType::I8 => Basic::SignedChar,
+        DType::I16 => Basic::Short,
+        DType::I32 => Basic::Int,
+        DType::I64 => Basic::Long,
+        DType::U8 => Basic::UnsignedChar,
+        DType::U16 => Basic::UnsignedShort,
+        DType::U32 => Basic::Unsigned,
+        DType::U64 => Basic::UnsignedLong,
         DType::F32 => Basic::Float,
         DType::F64 => Basic::Double,
         DType::LONG_DOUBLE => Basic::LongDouble,
