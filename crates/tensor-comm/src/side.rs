@@ -165,14 +165,6 @@ impl Side {
         matches!(self.host, Host::Mirror { .. })
     }
 
-    /// Brings the tensor's present values along once more.
-    pub fn refill(&self) -> Result<()> {
-        if let Some(view) = &self.view {
-            self.host.refresh(view)?;
-        }
-        self.fill()
-    }
-
     /// Bytes of one element in the travelling form.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes
