@@ -50,6 +50,23 @@ def test_torch_beside_an_installed_dlmpi_starts_nothing(place):
     assert "quiet False" in outcome.text
 
 
+def test_the_torch_half_starts_nothing_before_it_communicates(place):
+    outcome = place.alone(
+        """
+        import sys
+        import torch
+        import dlmpi.torch
+        from dlmpi.torch import helpers, hooks, nn
+        print("quiet", "mpi4py.MPI" in sys.modules)
+        nn.all_reduce(torch.ones(1))
+        print("started", "mpi4py.MPI" in sys.modules)
+        """
+    )
+    assert outcome.code == 0, outcome.text
+    assert "quiet False" in outcome.text
+    assert "started True" in outcome.text
+
+
 def test_the_pytest_plugin_is_off_unless_asked_for(place):
     place.write("import sys\ndef test_quiet(): assert 'mpi4py.MPI' not in sys.modules", "test_q.py")
     command = [place.python, "-m", "pytest", "-q", "-p", "dlmpi.pytest", "-p", "no:cacheprovider"]
