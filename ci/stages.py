@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import exam
 import tally
 import venvs
 from tally import Tally
@@ -164,6 +165,25 @@ def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str
     return verdict(run(line, log, 5 * MINUTE, mpi_environment()))
 
 
+#: A sample of torch's own tests: a backend's name, ranks and parts of the tests' names. `make compat`
+#: runs all of them.
+EXAMS: list[tuple[str, int, *tuple[str, ...]]] = [
+    ("gloo", 2, "all_reduce_sum", "all_gather", "isend", "recv_any", "DistributedDataParallel"),
+    ("dlmpi", 2, "reduce", "barrier", "ddp", "send", "all_to_all"),
+]
+
+
+def torch_exam(log: IO[str], name: str, ranks: int, patterns: list[str]) -> Tally:
+    rows = exam.sit(log, MAIN, (name, ranks), patterns, LOGS / f"exam-{name}-{ranks}.jsonl")
+    found = exam.counts(rows)
+    expected = {row["test"] for row in rows if row["status"] == "fail"} <= exam.EXPECTED
+    return Tally(
+        passed=found["pass"],
+        failed=0 if rows and expected else max(found["fail"], 1),
+        skipped=found["skip"],
+    )
+
+
 def rust_apps(log: IO[str], library: str) -> Tally:
     """Programs that link an MPI by rsmpi, which needs libclang and the MPI's compiler wrapper."""
     query = "import clang, pathlib; print(pathlib.Path(next(iter(clang.__path__))) / 'native')"
@@ -226,6 +246,10 @@ def stages() -> dict[str, Stage]:
     for library, ranks, script, *arguments in EXAMPLES:
         name = " ".join(["example", library, str(ranks), script, *arguments])
         table[name] = lambda log, row=(library, ranks, script, *arguments): example(log, *row)
+    for backend, ranks, *patterns in EXAMS:
+        table[f"torch exam as {backend} {ranks}"] = partial(
+            torch_exam, name=backend, ranks=ranks, patterns=patterns
+        )
     for library in MPI_VENVS:
         table[f"rust-apps {library}"] = partial(rust_apps, library=library)
     return table

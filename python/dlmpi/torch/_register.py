@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from dlmpi.torch import _rendezvous
@@ -13,6 +14,7 @@ __all__ = ["NAME", "install_as", "register"]
 
 NAME = "dlmpi"
 DEVICES = ["cpu", "cuda"]
+BUILT_IN = ("gloo", "mpi", "nccl", "ucc", "xccl")
 
 
 def _serve(name: str) -> None:
@@ -49,6 +51,11 @@ def install_as(name: str) -> None:
     register()
     c10d = dist.distributed_c10d
     name = name.lower()
+    if not hasattr(torch._C._distributed_c10d.Backend, "supports_window") and name in BUILT_IN:
+        raise RuntimeError(
+            f"torch {torch.__version__} lets nobody serve its own name {name!r}; use torch 2.14 or "
+            'newer, or init_process_group("dlmpi")'
+        )
     _serve(name)
     # torch's own recorder would look for a backend class of its own behind this name.
     getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(name)

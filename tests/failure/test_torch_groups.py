@@ -1,0 +1,186 @@
+"""torch process groups over MPI: how they start, and what ranks hear of one that never comes."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+    import os, signal, sys, time
+    from datetime import timedelta
+    import torch, torch.distributed as dist
+    import dlmpi.torch
+"""
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["dist.all_reduce(x)", "dist.all_reduce(x, async_op=True).get_future().wait()"],
+    ids=["call", "future"],
+)
+def test_a_rank_that_never_comes_is_named_in_time(run_script, wait):
+    outcome = run_script(
+        HEAD
+        + f"""
+    dist.init_process_group("dlmpi", timeout=timedelta(seconds=3))
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        time.sleep(30)
+    begin = time.monotonic()
+    try:
+        {wait}
+    except Exception as error:
+        print("heard", "not arrived: rank 1" in str(error), time.monotonic() - begin < 10, error)
+    """
+    )
+    assert outcome.code != 0
+    assert "heard True True" in outcome.text, outcome.text
+    assert "all_reduce (call 2" in outcome.text
+
+
+def test_a_rank_that_raises_ends_the_job(run_script):
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi", timeout=timedelta(seconds=3))
+    if dist.get_rank() == 1:
+        raise ValueError("it went wrong here")
+    dist.barrier()
+    """
+    )
+    assert outcome.code != 0
+    assert "ValueError: it went wrong here" in outcome.text
+    assert "rank 1" in outcome.text
+
+
+def test_start_without_a_variable_and_by_other_names(run_script):
+    """One job: `env://` alone, then gloo by `mpi://`, then the name "mpi"."""
+    outcome = run_script(
+        HEAD
+        + """
+    from mpi4py import MPI  # MPI runs already
+
+    def total():
+        x = torch.ones(3)
+        dist.all_reduce(x)
+        return x.tolist()
+
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
+    dist.init_process_group("dlmpi")
+    print("env", total())
+    half = dist.new_group([1])
+    if dist.get_rank() == 1:
+        dist.all_reduce(torch.ones(1), group=half)
+    turned = dist.new_group([1, 0], sort_ranks=False)
+    print("turned", dist.get_rank(turned) == 1 - dist.get_rank())
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method="mpi://")
+    print("gloo", total())
+    dist.destroy_process_group()
+    dlmpi.torch.install_as("mpi")
+    dist.init_process_group("mpi")
+    print("mpi", dist.get_backend(), total())
+    """
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.lines("env") == ["env [2.0, 2.0, 2.0]"] * 2
+    assert outcome.lines("turned") == ["turned True"] * 2
+    assert outcome.lines("gloo") == ["gloo [2.0, 2.0, 2.0]"] * 2
+    assert outcome.lines("mpi") == ["mpi mpi [2.0, 2.0, 2.0]"] * 2
+
+
+def test_sharp_edges(run_script):
+    """A backend beside another one, under torch's checks; works, futures, messages, hooks, splits."""
+    outcome = run_script(
+        HEAD
+        + """
+    import gc
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    dist.init_process_group("cpu:dlmpi,cuda:gloo", init_method="mpi://")
+    rank, other = dist.get_rank(), 1 - dist.get_rank()
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    gc.collect()
+    part = dist.new_group([0, 1])
+    dist.all_reduce(x, group=part)
+    print("composite", x.tolist())
+    dist.destroy_process_group()
+
+    dist.init_process_group("dlmpi", init_method="mpi://")
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    print("properties", backend.supports_splitting, backend.supports_coalescing, backend.options._timeout)
+    works = [dist.isend(torch.full((2,), float(tag)), other, tag=tag) for tag in (5, 3)]
+    got = [torch.zeros(2), torch.zeros(2)]
+    first = dist.irecv(got[0], other, tag=3)
+    second = dist.irecv(got[1], tag=5)  # from any rank
+    while not second.is_completed():
+        time.sleep(0.001)
+    first.wait()
+    print("tags", got[0][0].item(), got[1][0].item(), second._source_rank() == other)
+    for work in works:
+        work.wait()
+    async_work = dist.all_reduce(torch.ones(5), async_op=True)
+    doubled = async_work.get_future().then(lambda future: future.value()[0] * 2)
+    print("future", doubled.wait().tolist()[0], async_work.result()[0][0].item())
+    group = dist.split_group(split_ranks=[[0], [1]])
+    print("split", dist.get_world_size(group))
+    # Its hook waits for a reduction inside the callback of another one.
+    torch.manual_seed(3)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    state = power.PowerSGDState(None, 1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, power.powerSGD_hook)
+    for step in range(5):
+        model(torch.randn(4, 64)).sum().backward()
+    grads = [torch.empty(64, 64) for _ in range(2)]
+    dist.all_gather(grads, model.module.weight.grad)
+    print("hook", torch.equal(*grads))
+    """,
+        "-W",
+        "ignore",
+        TORCH_DISTRIBUTED_DEBUG="DETAIL",
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.lines("composite") == ["composite [4.0, 4.0, 4.0]"] * 2
+    assert outcome.lines("properties") == ["properties True False 0:30:00"] * 2
+    assert outcome.lines("tags") == ["tags 3.0 5.0 True"] * 2
+    assert outcome.lines("future") == ["future 4.0 2.0"] * 2
+    assert outcome.lines("split") == ["split 1"] * 2
+    assert outcome.lines("hook") == ["hook True"] * 2
+
+
+def test_groups_that_overlap_in_rotated_orders(run_script):
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi", init_method="mpi://")
+    rank = dist.get_rank()
+    pairs = [(0, 1), (1, 2), (0, 2)]
+    groups = [dist.new_group(list(pair)) for pair in pairs]
+    mine = [i for i, pair in enumerate(pairs) if rank in pair]
+    mine = mine if rank != 1 else mine[::-1]
+    tensors = {i: torch.full((100_000,), float(rank + 1)) for i in mine}
+    works = [dist.all_reduce(tensors[i], group=groups[i], async_op=True) for i in mine]
+    for work in reversed(works):
+        work.wait()
+    print("sums", all(t.eq(sum(pairs[i]) + 2.0).all() for i, t in tensors.items()))
+    """,
+        ranks=3,
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.lines("sums") == ["sums True"] * 3
+
+
+def test_another_size_than_mpis_is_refused_with_the_cure(run_script):
+    """As with torchrun, whose processes are alone to MPI."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi", store=dist.HashStore(), rank=0, world_size=2)
+    """,
+        ranks=1,
+    )
+    assert outcome.code != 0
+    assert "torch says rank 0 of 2, but MPI says rank 0 of 1" in outcome.text, outcome.text
+    assert "mpiexec" in outcome.text
