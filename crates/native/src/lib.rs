@@ -119,6 +119,18 @@ mod _native {
         .map_err(|error| py_bridge::errors::operation(py, error))
     }
 
+    /// Which way each dtype goes on a communicator: `(dtype, moved, SUM, MAX)` in words.
+    #[pyfunction]
+    #[pyo3(signature = (comm, /))]
+    fn ways(comm: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String, String, String)>> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let ways = tensor_comm::Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?)
+            .and_then(|comm| tensor_comm::ways(&comm))
+            .map_err(|error| py_bridge::errors::operation(comm.py(), error))?;
+        let row = |way: tensor_comm::Way| (way.dtype, way.moved, way.sum, way.max);
+        Ok(ways.into_iter().map(row).collect())
+    }
+
     /// Starts to trace this process into a file; `node` names the processes that share its clock.
     #[pyfunction]
     #[pyo3(signature = (path, node, /))]

@@ -48,6 +48,7 @@ mod side;
 mod site;
 pub mod trace;
 pub mod watch;
+mod ways;
 mod wire;
 mod wiretype;
 
@@ -68,5 +69,6 @@ pub use many::{all_reduce_many, refuse_many};
 pub use p2p::{SendMode, recv, send, sendrecv};
 pub use posted::{Counts, Flow, Posted};
 pub use site::set_site;
+pub use ways::{Way, ways};
 pub use wire::{Combine, Element, Wire, wire};
 pub use wiretype::{carrier, mpi_datatype};

@@ -7,7 +7,7 @@ import os
 import platform
 from typing import Any
 
-from dlmpi import _gpus, _library, placement
+from dlmpi import _gpus, _library, _native, placement
 from dlmpi._cli import _facts
 
 __all__ = ["advice", "gather", "ranges"]
@@ -46,6 +46,14 @@ def gather() -> dict[str, Any]:
             for number, r in enumerate(rows)
         ],
     }
+    facts["dtypes"] = [
+        f"{dtype:<12} moved as {moved}; SUM: {total}; MAX: {largest}"
+        for dtype, moved, total, largest in _native.ways(world)
+    ]
+    facts["devices"] = [
+        "host memory without gaps: direct; any other layout: packed into scratch memory",
+        "CUDA and ROCm memory: staged through the host (never given to MPI), then as above",
+    ]
     if words := advice([r["cores"] for r in rows if r["node"] == here.node_rank]):
         facts["advice"] = words
     return facts

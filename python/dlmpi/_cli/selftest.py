@@ -1,7 +1,7 @@
 """Prove an installation in seconds: ranks exchange and reduce tensors of each framework.
 
-python -m dlmpi selftest [--ranks N]        starts mpiexec itself
-mpiexec -n 2 python -m dlmpi selftest       or is started by it
+python -m dlmpi selftest [-n N]        starts mpiexec itself
+mpiexec -n 2 python -m dlmpi selftest  or is started by it
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def main(arguments: list[str]) -> int:
     """Run the checks on the ranks of this job, or start such a job; 0 if all of them hold."""
     parser = argparse.ArgumentParser("python -m dlmpi selftest", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="(without mpiexec) 2")
+    parser.add_argument(
+        "-n", "--ranks", type=int, default=2, metavar="N", help="(without mpiexec) 2"
+    )
     parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="120")
     options = parser.parse_args(arguments)
     if launch.wired(os.environ) or any(c.size > 1 for c in launch.claims(os.environ)):
