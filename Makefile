@@ -22,6 +22,7 @@ test:
 
 compat:
 	@$(PYTHON) ci/compat
+	@$(PYTHON) ci/venvs.py test && $(PYTHON) ci/exam.py all
 
 platforms: wheel
 	@$(PYTHON) ci/platforms --write

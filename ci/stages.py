@@ -165,8 +165,8 @@ def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str
     return verdict(run(line, log, 5 * MINUTE, mpi_environment()))
 
 
-#: A sample of torch's own tests: a backend's name, ranks and parts of the tests' names. `make compat`
-#: runs all of them.
+#: A sample of torch's own tests: a backend's name, ranks and parts of the tests' names.
+#: `make compat` runs all of them.
 EXAMS: list[tuple[str, int, *tuple[str, ...]]] = [
     ("gloo", 2, "all_reduce_sum", "all_gather", "isend", "recv_any", "DistributedDataParallel"),
     ("dlmpi", 2, "reduce", "barrier", "ddp", "send", "all_to_all"),

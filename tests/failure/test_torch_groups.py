@@ -91,7 +91,7 @@ def test_start_without_a_variable_and_by_other_names(run_script):
 
 
 def test_sharp_edges(run_script):
-    """A backend beside another one, under torch's checks; works, futures, messages, hooks, splits."""
+    """A backend beside another, under torch's checks; works, futures, messages, hooks, splits."""
     outcome = run_script(
         HEAD
         + """
@@ -110,7 +110,8 @@ def test_sharp_edges(run_script):
 
     dist.init_process_group("dlmpi", init_method="mpi://")
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    print("properties", backend.supports_splitting, backend.supports_coalescing, backend.options._timeout)
+    flags = (backend.supports_splitting, backend.supports_coalescing)
+    print("properties", *flags, backend.options._timeout)
     works = [dist.isend(torch.full((2,), float(tag)), other, tag=tag) for tag in (5, 3)]
     got = [torch.zeros(2), torch.zeros(2)]
     first = dist.irecv(got[0], other, tag=3)
