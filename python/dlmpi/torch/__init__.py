@@ -1,9 +1,11 @@
 """torch.distributed over MPI.
 
 Importing this module registers the backend ``"dlmpi"`` and the rendezvous ``mpi://`` with torch; it
-starts no MPI. torch 2.14 and newer find the backend without the import::
+starts no MPI::
 
     torch.distributed.init_process_group("dlmpi")  # under mpiexec or srun, no variables needed
+
+torch 2.14 and newer find the backend without the import, too, where torchrun's variables are set.
 
 Without a process group serve `dlmpi.torch.nn`, communication that autograd differentiates, and the
 helpers for plain training loops.
