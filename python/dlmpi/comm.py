@@ -11,7 +11,11 @@ from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start, _watch, trace
 from dlmpi._bound import NATIVE, mpi
+<<<<<<< HEAD
 from dlmpi.memory import Message
+=======
+from dlmpi._objects import METHODS, pickle
+>>>>>>> 3ef17e8 (Objects that hold tensors travel without copies: one plain pickle, gathered by MPI, read in place)
 from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
 __all__ = [
@@ -22,6 +26,7 @@ __all__ = [
     "Intercomm",
     "Intracomm",
     "mpi",
+    "pickle",
     "predefined",
     "wrap",
 ]
@@ -78,7 +83,8 @@ def _native_methods(cls: type[_C]) -> type[_C]:
             if hasattr(base, name):
                 real = base.__dict__[name].__get__(None, cls)
                 setattr(cls, name, staticmethod(_returning_ours(real)))
-        for name, method in NATIVE.get(base.__name__, {}).items():
+        objects = METHODS if base is mpi.Comm else {}
+        for name, method in {**NATIVE.get(base.__name__, {}), **objects}.items():
             setattr(cls, name, method)
     return cls
 

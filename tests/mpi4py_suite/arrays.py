@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from mpi4py import MPI
 
 POISON = 77
 
-#: The suite's one-letter types that torch has, and bfloat16 by a letter that the suite does not use.
+#: The suite's one-letter types that torch has, and bfloat16 by a letter that it does not use.
 TORCH = {
     "b": (torch.int8, MPI.SIGNED_CHAR),
     "B": (torch.uint8, MPI.UNSIGNED_CHAR),
@@ -132,7 +133,7 @@ class Torch(Array):
     """Contiguous tensors."""
 
     backend = "torch"
-    TypeMap = {code: datatype for code, (_, datatype) in TORCH.items()}
+    TypeMap: ClassVar = {code: datatype for code, (_, datatype) in TORCH.items()}
 
     @property
     def dtype(self):
@@ -157,7 +158,7 @@ class BFloat16(Torch):
     """The suite's numbers are small enough; its datatypes have none for it, so ours are named."""
 
     backend = "bfloat16"
-    TypeMap = {BFLOAT16: MPI.UINT16_T}  # asked for sizes only
+    TypeMap: ClassVar = {BFLOAT16: MPI.UINT16_T}  # asked for sizes only
     dtype = torch.bfloat16
 
     def as_mpi(self):
@@ -187,7 +188,7 @@ class StridedNumpy(Array):
     """Every other element, backwards."""
 
     backend = "numpy-strided"
-    TypeMap: dict
+    TypeMap: ClassVar[dict]
 
     def convert(self, values):
         return np.asarray(values).astype(self.typecode)

@@ -1,7 +1,8 @@
 """Runs mpi4py's demos, unchanged, on `python -m dlmpi run`: the rows of demos.toml.
 
 A row says what to start and what must be read in its output. Demos with workers in C or Fortran
-build them with the compiler wrappers of the MPI; one that needs what is not here is skipped by name.
+build them with the compiler wrappers of the MPI; one that needs what is not here is skipped, by
+name.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def includes(venv: Venv) -> dict[str, str]:
     """The folders of headers that a row may name."""
     query = (
         "import json, mpi4py, sysconfig;"
-        "print(json.dumps({'python': sysconfig.get_path('include'), 'mpi4py': mpi4py.get_include()}))"
+        "print(json.dumps({'mpi4py': mpi4py.get_include(),"
+        " 'python': sysconfig.get_path('include')}))"
     )
     return json.loads(
         subprocess.run(

@@ -1,0 +1,360 @@
+"""The lower-case methods: objects as pickles whose tensors are not copied.
+
+What travels is what mpi4py sends, in the same messages: one pickle, after its length where a
+collective needs that. The sender's tensors are gathered out of their own memory by a derived type,
+the receiver's lie in the message. Where the pickle module in use is not Python's own, mpi4py's
+method does it all. Knows nothing of how objects are pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import pickle as _stock
+import struct
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import Any
+
+import mpi4py
+
+from dlmpi import _pickle
+from dlmpi._bound import mpi
+
+__all__ = ["METHODS", "pickle"]
+
+#: Objects without tensors: for these mpi4py's way is the shortest.
+_SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))
+#: Counts of derived types are `int` on older libraries.
+_BLOCK = 1 << 30
+
+
+class _Pickle(mpi.Pickle):
+    """`MPI.pickle`: sets mpi4py's own, and remembers whether what it uses is Python's."""
+
+    def __init__(
+        self,
+        dumps: Any = None,
+        loads: Any = None,
+        protocol: int | None = None,
+        threshold: int | None = None,
+    ) -> None:
+        super().__init__(dumps, loads, protocol, threshold)
+        mpi.pickle.__init__(dumps, loads, protocol, threshold)  # type: ignore[misc]
+        self._functions = dumps in (None, _stock.dumps) and loads in (None, _stock.loads)
+
+    @property
+    def PROTOCOL(self) -> int | None:
+        """Protocol version."""
+        return mpi.pickle.PROTOCOL
+
+    @PROTOCOL.setter
+    def PROTOCOL(self, protocol: int | None) -> None:
+        mpi.pickle.PROTOCOL = protocol
+
+    @property
+    def THRESHOLD(self) -> int:
+        """Out-of-band threshold."""
+        return mpi.pickle.THRESHOLD
+
+    @THRESHOLD.setter
+    def THRESHOLD(self, threshold: int | None) -> None:
+        mpi.pickle.THRESHOLD = threshold  # type: ignore[assignment]
+
+    def dumps(self, obj: Any) -> bytes:
+        """Serialize object to pickle data stream."""
+        return mpi.pickle.dumps(obj)
+
+    def loads(self, data: Any) -> Any:
+        """Deserialize object from pickle data stream."""
+        return mpi.pickle.loads(data)
+
+    def dumps_oob(self, obj: Any) -> Any:
+        """Serialize object to pickle data stream and out-of-band buffers."""
+        return mpi.pickle.dumps_oob(obj)
+
+    def loads_oob(self, data: Any, buffers: Iterable[Any]) -> Any:
+        """Deserialize object from pickle data stream and out-of-band buffers."""
+        return mpi.pickle.loads_oob(data, buffers)
+
+    def is_ours(self) -> bool:
+        """Whether pickles of protocol 5 by Python's own pickle are wanted."""
+        protocol = mpi.pickle.PROTOCOL
+        return self._functions and protocol is not None and protocol >= 5
+
+
+def _made_pickle() -> _Pickle:
+    # What was set before, by the environment or by the program, stays.
+    before = mpi.pickle.PROTOCOL, mpi.pickle.THRESHOLD
+    made = _Pickle.__new__(_Pickle)
+    made._functions = before[0] is not None
+    return made
+
+
+pickle = _made_pickle()
+#: Two messages of one call stay together, whatever other threads send.
+_lock: Callable[..., Any] = getattr(mpi, "_comm_lock", lambda *_: contextlib.nullcontext())
+
+
+class _Anchor(ctypes.c_char * 1):  # type: ignore[misc]
+    """What a request of mpi4py's holds until it is complete, and what we hang the parts on."""
+
+    parts: Any
+
+
+class _Gathered:
+    """The parts of a pickle as one message: `[anchor, 1, type]`."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        blocks = [memoryview(part).cast("B") for part in map(_raw, parts)]
+        self.size = sum(block.nbytes for block in blocks)
+        self.anchor = _Anchor()
+        self.anchor.parts = parts
+        base = mpi.Get_address(self.anchor)
+        lengths, places = [], []
+        for block in blocks:
+            if not block.nbytes:
+                continue
+            start = mpi.Get_address(block) - base
+            for offset in range(0, block.nbytes, _BLOCK):
+                lengths.append(min(_BLOCK, block.nbytes - offset))
+                places.append(start + offset)
+        self.type = mpi.BYTE.Create_hindexed(lengths, places).Commit()
+
+    @property
+    def message(self) -> list[Any]:
+        return [self.anchor, 1, self.type]
+
+    def __enter__(self) -> _Gathered:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.type.Free()  # MPI keeps it for operations under way
+
+
+def _raw(part: Any) -> Any:
+    return part.raw() if isinstance(part, _stock.PickleBuffer) else part
+
+
+class _Room:
+    """Aligned memory for messages, one behind the other."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        align = _pickle.ALIGNMENT
+        ends = list(accumulate(-(-size // align) * align for size in sizes))
+        total = (ends[-1] if ends else 0) + align
+        memory = mpi.buffer.allocate(total)
+        skip = -memory.address % align
+        self.memory = memoryview(memory)[skip:]
+        self.starts = [0, *ends[:-1]]
+        self.sizes = sizes
+        self.types: list[Any] = []
+
+    def message(self, index: int = 0) -> list[Any]:
+        """Return the room of one message, as a receive buffer."""
+        start, size = self.starts[index], self.sizes[index]
+        room = self.memory[start : start + size]
+        if size <= _BLOCK:
+            return [room, size, mpi.BYTE]
+        whole, rest = divmod(size, _BLOCK)
+        places = [block * _BLOCK for block in range(whole + 1)]
+        self.types.append(mpi.BYTE.Create_hindexed([_BLOCK] * whole + [rest], places).Commit())
+        return [room, 1, self.types[-1]]
+
+    def messages(self) -> list[Any]:
+        """Return the rooms of all messages, as the receive buffer of a collective."""
+        return [self.memory, (self.sizes, self.starts), mpi.BYTE]
+
+    def objects(self) -> list[Any]:
+        """Return what has arrived; nothing has where the size is 0."""
+        for datatype in self.types:
+            datatype.Free()
+        found = []
+        for start, size in zip(self.starts, self.sizes, strict=True):
+            found.append(_pickle.load(self.memory[start : start + size]) if size else None)
+        return found
+
+
+def _sender(name: str, upper: str) -> Callable[..., Any]:
+    real, send = getattr(mpi.Comm, name), getattr(mpi.Comm, upper)
+
+    def method(self: Any, obj: Any, dest: int, tag: int = 0) -> Any:
+        if type(obj) in _SIMPLE or dest == mpi.PROC_NULL or not pickle.is_ours():
+            return real(self, obj, dest, tag)
+        with _Gathered(_pickle.dump(obj)) as gathered:
+            return send(self, gathered.message, dest, tag)
+
+    return method
+
+
+def _recv(
+    self: Any,
+    buf: Any = None,
+    source: int | None = None,
+    tag: int | None = None,
+    status: Any = None,
+) -> Any:
+    source = mpi.ANY_SOURCE if source is None else source
+    tag = mpi.ANY_TAG if tag is None else tag
+    if (
+        buf is not None
+        or source == mpi.PROC_NULL
+        or not (mpi4py.rc.recv_mprobe and pickle.is_ours())
+    ):
+        return mpi.Comm.recv(self, buf, source, tag, status)
+    found = status if status is not None else mpi.Status()
+    message = mpi.Comm.Mprobe(self, source, tag, found)
+    room = _Room([found.Get_elements(mpi.BYTE)])
+    mpi.Message.Recv(message, room.message(), status)
+    return room.objects()[0]
+
+
+def _sendrecv(  # noqa: PLR0917 -- mpi4py's
+    self: Any,
+    sendobj: Any,
+    dest: int,
+    sendtag: int = 0,
+    recvbuf: Any = None,
+    source: int | None = None,
+    recvtag: int | None = None,
+    status: Any = None,
+) -> Any:
+    request = self.isend(sendobj, dest, sendtag)
+    received = _recv(self, recvbuf, source, recvtag, status)
+    mpi.Request.Wait(request)
+    return received
+
+
+def _count(size: int) -> list[Any]:
+    return [struct.pack("q", size), 1, mpi.COUNT]
+
+
+class _Counts:
+    """Room for one count per rank."""
+
+    def __init__(self, number: int) -> None:
+        self.memory = bytearray(8 * number)
+        self.message = [self.memory, 1, mpi.COUNT]
+
+    def values(self) -> list[int]:
+        return list(struct.unpack(f"{len(self.memory) // 8}q", self.memory))
+
+
+def _joined(parts: list[Any]) -> bytes:
+    return b"".join(map(_raw, parts))
+
+
+def _listed(objects: Any, size: int) -> list[list[Any]]:
+    """Return the pickles of one object per rank."""
+    items = [None] * size if objects is None else list(objects)
+    if len(items) != size:
+        raise ValueError(f"expecting {size} items, got {len(items)}")
+    return [_pickle.dump(item) for item in items]
+
+
+def _whole(self: Any) -> bool:
+    """Whether collectives of objects are ours here."""
+    return not self.is_inter and pickle.is_ours()
+
+
+def _bcast(self: Any, obj: Any, root: int = 0) -> Any:
+    if not _whole(self):
+        return mpi.Comm.bcast(self, obj, root)
+    bcast, counts = mpi.Comm.Bcast, _Counts(1)
+    if self.rank == root:
+        parts = _pickle.dump(obj)
+        with _Gathered(parts) as gathered, _lock(self, "bcast"):
+            bcast(self, _count(gathered.size), root)
+            bcast(self, gathered.message, root)
+        # The result shares nothing with what was sent, as on the other ranks.
+        return _pickle.load(memoryview(bytearray(_joined(parts))))
+    with _lock(self, "bcast"):
+        bcast(self, counts.message, root)
+        room = _Room(counts.values())
+        bcast(self, room.message(), root)
+    return room.objects()[0]
+
+
+def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
+    if not _whole(self):
+        return mpi.Comm.gather(self, sendobj, root)
+    at_root = self.rank == root
+    counts = _Counts(self.size if at_root else 0)
+    with _Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "gather"):
+        mpi.Comm.Gather(self, _count(gathered.size), counts.message if at_root else None, root)
+        room = _Room(counts.values())
+        mpi.Comm.Gatherv(self, gathered.message, room.messages() if at_root else None, root)
+    return room.objects() if at_root else None
+
+
+def _allgather(self: Any, sendobj: Any) -> Any:
+    if not _whole(self):
+        return mpi.Comm.allgather(self, sendobj)
+    counts = _Counts(self.size)
+    with _Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "allgather"):
+        mpi.Comm.Allgather(self, _count(gathered.size), counts.message)
+        room = _Room(counts.values())
+        mpi.Comm.Allgatherv(self, gathered.message, room.messages())
+    return room.objects()
+
+
+def _scatter(self: Any, sendobj: Any, root: int = 0) -> Any:
+    if not _whole(self):
+        return mpi.Comm.scatter(self, sendobj, root)
+    counts, sizes, sent = _Counts(1), None, None
+    if self.rank == root:
+        # One type cannot say where the parts of each rank's message are: they are joined, once.
+        blocks = [_joined(parts) for parts in _listed(sendobj, self.size)]
+        lengths = [len(block) for block in blocks]
+        sizes = [struct.pack(f"{self.size}q", *lengths), 1, mpi.COUNT]
+        sent = [b"".join(blocks), (lengths, None), mpi.BYTE]
+    with _lock(self, "scatter"):
+        mpi.Comm.Scatter(self, sizes, counts.message, root)
+        room = _Room(counts.values())
+        mpi.Comm.Scatterv(self, sent, room.message(), root)
+    return room.objects()[0]
+
+
+def _alltoall(self: Any, sendobj: Any) -> Any:
+    if not _whole(self):
+        return mpi.Comm.alltoall(self, sendobj)
+    blocks = [_joined(parts) for parts in _listed(sendobj, self.size)]
+    lengths = [len(block) for block in blocks]
+    counts = _Counts(self.size)
+    with _lock(self, "alltoall"):
+        sizes = [struct.pack(f"{self.size}q", *lengths), 1, mpi.COUNT]
+        mpi.Comm.Alltoall(self, sizes, counts.message)
+        room = _Room(counts.values())
+        mpi.Comm.Alltoallv(self, [b"".join(blocks), (lengths, None), mpi.BYTE], room.messages())
+    return room.objects()
+
+
+def _documented(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    method.__name__, method.__qualname__ = name, f"Comm.{name}"
+    method.__doc__ = getattr(mpi.Comm, name).__doc__
+    return method
+
+
+_SENDERS = {
+    "send": "Send",
+    "bsend": "Bsend",
+    "ssend": "Ssend",
+    "isend": "Isend",
+    "ibsend": "Ibsend",
+    "issend": "Issend",
+}
+
+#: The methods of our communicators, by name.
+METHODS: dict[str, Callable[..., Any]] = {
+    name: _documented(name, method)
+    for name, method in {
+        **{name: _sender(name, upper) for name, upper in _SENDERS.items()},
+        "recv": _recv,
+        "sendrecv": _sendrecv,
+        "bcast": _bcast,
+        "gather": _gather,
+        "allgather": _allgather,
+        "scatter": _scatter,
+        "alltoall": _alltoall,
+    }.items()
+}
