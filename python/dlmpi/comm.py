@@ -11,11 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start, _watch, trace
 from dlmpi._bound import NATIVE, mpi
-<<<<<<< HEAD
-from dlmpi.memory import Message
-=======
 from dlmpi._objects import METHODS, pickle
->>>>>>> 3ef17e8 (Objects that hold tensors travel without copies: one plain pickle, gathered by MPI, read in place)
+from dlmpi.memory import Message
 from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
 __all__ = [
