@@ -180,8 +180,10 @@ def test_what_arrives_is_aligned_and_ones_own():
         assert found["numpy"].ctypes.data % _pickle.ALIGNMENT == 0
         COMM.send(None, 0)
         same(found, made(1))
-        found["contiguous"] += 1
-        assert torch.equal(found["numpy"].size and found["bfloat16"], made(1)["bfloat16"])
+        # One block of memory holds them all, and each has its own part of it.
+        found["contiguous"].fill_(7)
+        found["again"] = found["contiguous"] = made(1)["contiguous"]
+        same(found, made(1))
 
 
 @pytest.mark.parametrize("trailer", [b"", b"anything", _pickle._MAGIC])
@@ -194,7 +196,7 @@ def test_pickles_of_others(trailer):
         with pytest.raises(pickle.UnpicklingError):
             _pickle.load(lying)
         moved = bytearray(b"".join(memoryview(p) for p in _pickle.dump(np.ones(LARGE))))
-        moved[-32:-24] = (64).to_bytes(8, "little")
+        moved[-32] += 1
         with pytest.raises(pickle.UnpicklingError):
             _pickle.load(memoryview(moved))
     else:
