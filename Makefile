@@ -2,10 +2,11 @@
 PYTHON ?= python3
 STAGES ?=
 
-.PHONY: help demo test compat platforms wheel lint clean
+.PHONY: help demo rust-demo test compat platforms wheel lint clean
 
 help:
 	@echo 'make demo    build dlmpi and train a torch model on two ranks with it'
+	@echo 'make rust-demo  the Rust examples at 2 and 3 ranks on both MPIs; fetches libtorch'
 	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
 	@echo 'make compat  the conformance table on old and heavy array libraries; takes gigabytes and an hour'
 	@echo 'make platforms  other MPIs, old mpi4py, Slurm, uv, a conda-style prefix (needs make test first)'
@@ -16,6 +17,9 @@ help:
 
 demo:
 	@$(PYTHON) ci/demo
+
+rust-demo:
+	@$(PYTHON) ci/rust-demo
 
 test:
 	@$(PYTHON) ci/test $(STAGES)
@@ -34,4 +38,4 @@ wheel:
 	@$(PYTHON) ci/wheel
 
 clean:
-	rm -rf .venv .venv-openmpi dist out target rust-apps/target .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-openmpi .venv-tch dist out target rust-apps/target .mypy_cache .pytest_cache .ruff_cache

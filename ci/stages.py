@@ -47,6 +47,10 @@ EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
 def cargo_environment() -> dict[str, str]:
     """Rust tests of the Python bridges link libpython: say which one, and where it is. The examples
     in the documentation of the crate `dlmpi` open the MPI of `.venv`."""
+    """Rust tests of the Python bridges link libpython: say which one, and where it is.
+
+    The examples in the documentation of the crate `dlmpi` open the MPI of `.venv`.
+    """
     libraries = [
         sysconfig.get_config_var("LIBDIR") or "",
         str(MAIN.path / "lib"),
@@ -244,6 +248,7 @@ def stages() -> dict[str, Stage]:
         table[f"torch exam as {backend} {ranks}"] = partial(
             torch_exam, name=backend, ranks=ranks, patterns=patterns
         )
+    table["rust-examples"] = partial(check, [sys.executable, "ci/rust-demo", "--without-tch"])
     for library in MPI_VENVS:
         table[f"rust-apps {library}"] = partial(rust_apps, library=library)
     return table

