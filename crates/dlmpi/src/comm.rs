@@ -17,6 +17,15 @@ use crate::error::{Error, Result};
 /// then after, the ranks compare what they call (`DLMPI_CHECK=always`: every time), and a difference is an error
 /// on all of them.
 ///
+/// It cannot outlive MPI:
+///
+/// ```compile_fail
+/// let world = {
+///     let universe = dlmpi::initialize().unwrap();
+///     universe.world()
+/// };
+/// ```
+///
 /// Any thread may use it under `MPI_THREAD_MULTIPLE`; below, only the one that initialised MPI, and another
 /// gets an error.
 #[derive(Debug)]

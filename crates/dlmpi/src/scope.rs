@@ -81,6 +81,43 @@ impl Started<'_> {
 /// # Ok::<(), dlmpi::Error>(())
 /// ```
 ///
+/// # What does not compile
+///
+/// A tensor that goes before its scope:
+///
+/// ```compile_fail
+/// let universe = dlmpi::initialize().unwrap();
+/// let world = universe.world();
+/// let _ = dlmpi::scope(|scope| -> dlmpi::Result<()> {
+///     let mut inside = vec![1f32; 8];
+///     let request = world.immediate_all_reduce(scope, &mut inside, dlmpi::Op::Sum)?;
+///     std::mem::forget(request);
+///     Ok(())
+/// });
+/// ```
+///
+/// A tensor that is read while MPI writes it:
+///
+/// ```compile_fail
+/// let universe = dlmpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut sum = vec![1f32; 8];
+/// let _ = dlmpi::scope(|scope| -> dlmpi::Result<()> {
+///     let request = world.immediate_all_reduce(scope, &mut sum, dlmpi::Op::Sum)?;
+///     println!("{}", sum[0]);
+///     request.wait().map(|_| ())
+/// });
+/// ```
+///
+/// A request that leaves its scope:
+///
+/// ```compile_fail
+/// let universe = dlmpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut sum = vec![1f32; 8];
+/// let request = dlmpi::scope(|scope| world.immediate_all_reduce(scope, &mut sum, dlmpi::Op::Sum));
+/// ```
+///
 /// # Errors
 /// - That of `work`; else the first one of an operation that nobody waited for.
 ///

@@ -82,14 +82,36 @@ pub fn broadcast_vars(comm: &Comm<'_>, vars: &VarStore, root: i32) -> Result<()>
 /// Replaces the gradients of all trainable variables by their mean over the ranks, in few messages: they share buckets of
 /// up to 1 MiB. Call it between `backward` and the optimiser's `step`. Collective: every rank has the same variables.
 ///
-/// A variable that took no part in this rank's loss counts as a gradient of zeros, and gets it.
+/// A variable that took no part in this rank's loss counts as a gradient of zeros, and gets it. Autograd's version counter of
+/// gradients is left as it is: no graph keeps them, unless one of higher order was asked for.
 ///
 /// # Errors
 /// - As for [`Comm::all_reduce_many`]; [`crate::ErrorKind::Tensor`] for sparse gradients.
 pub fn average_grads(comm: &Comm<'_>, vars: &VarStore) -> Result<()> {
     let gradients = vars.trainable_variables().into_iter().map(gradient);
-    let mut gradients = gradients.collect::<Result<Vec<_>>>()?;
+    let mut gradients = gradients
+        .map(|gradient| gradient.map(Gradient))
+        .collect::<Result<Vec<_>>>()?;
     comm.all_reduce_many(gradients.iter_mut(), Op::Avg)
+}
+
+/// A gradient: a tensor whose writes nobody counts.
+struct Gradient(torch::Tensor);
+
+// SAFETY:
+// - It is its tensor.
+unsafe impl Tensor for Gradient {
+    fn lend(&self) -> Result<Loan<'_>> {
+        self.0.lend()
+    }
+}
+
+// SAFETY:
+// - It is its tensor.
+unsafe impl TensorMut for Gradient {
+    fn lend_mut(&mut self) -> Result<Loan<'_>> {
+        self.0.lend_mut()
+    }
 }
 
 /// The gradient of a variable, which shares its memory.
