@@ -20,6 +20,7 @@ use mpi_runtime::{Mpi, Request, StatusPtr};
 use smallvec::SmallVec;
 
 use crate::error::Result;
+use crate::ground::process;
 use crate::scratch::Scratch;
 use crate::wiretype::WireType;
 
@@ -70,12 +71,17 @@ pub(crate) struct Direct {
     pub output: Output,
 }
 
+/// How often a receive that was called off is looked at: a message may be in the middle of coming.
+const CALLED_OFF: u32 = 100_000;
+
 /// A reduction under way: its messages, and the scratch memory that they may still write.
 pub(crate) struct Flight<D> {
     call: D,
     lane: Lane,
     stage: Stage,
     requests: SmallVec<[Request; 16]>,
+    /// Which of them are receives.
+    receives: SmallVec<[usize; 16]>,
     scratch: Option<Scratch>,
     /// A block for each other rank's contribution.
     arrivals: *mut u8,
@@ -157,6 +163,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             lane,
             stage: Stage::Start,
             requests: SmallVec::new(),
+            receives: SmallVec::new(),
             results: arrivals.wrapping_add((call.ranks - 1) * block),
             arrivals,
             scratch: Some(scratch),
@@ -329,6 +336,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             // SAFETY:
             // - by the caller's promise.
             let request = unsafe { mpi.irecv(at, count, wire.datatype, source as i32, tag, comm) }?;
+            self.receives.push(self.requests.len());
             self.requests.push(request);
         }
         Ok(())
@@ -367,6 +375,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         }?;
         if landed {
             self.requests.clear();
+            self.receives.clear();
         }
         Ok(landed)
     }
@@ -374,9 +383,33 @@ impl<D: Deref<Target = Direct>> Flight<D> {
 
 impl<D> Drop for Flight<D> {
     fn drop(&mut self) {
-        if !self.requests.is_empty() {
-            // After an error MPI may still write here.
-            std::mem::forget(self.scratch.take());
+        if self.requests.is_empty() {
+            return;
         }
+        // After an error messages are still under way. Those that have not come are called off, since some
+        // would be written into the caller's tensor, which may go now.
+        if let (Some(mpi), false) = (Mpi::global(), process::finalizing()) {
+            for &receive in &self.receives {
+                let Some(request) = self.requests.get_mut(receive) else {
+                    continue;
+                };
+                if *request == mpi.request_null() {
+                    continue;
+                }
+                // SAFETY:
+                // - the request is ours, and is completed nowhere else. What fails here leaves nothing to do.
+                unsafe {
+                    let _ = mpi.cancel(*request);
+                    for _ in 0..CALLED_OFF {
+                        if mpi.test(request, StatusPtr::ignore()).unwrap_or(true) {
+                            break;
+                        }
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
+        // MPI may still read here.
+        std::mem::forget(self.scratch.take());
     }
 }
