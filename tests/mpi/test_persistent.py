@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from dlmpi import MPI
+from support.boxes import Box
+from support.dtypes import TABLE, random_bits
+from support.layouts import WRITABLE
 
 pytestmark = pytest.mark.mpi
 
@@ -60,6 +63,24 @@ def test_messages(comm, make, way, mode):
     assert send == receive == MPI.REQUEST_NULL
     if mode == "Bsend_init":
         MPI.Detach_buffer()
+
+
+@pytest.mark.parametrize("layout", WRITABLE, ids=str)
+@pytest.mark.parametrize("dtype", ["bfloat16", "complex128"])
+def test_messages_of_any_layout(comm, rng, layout, dtype):
+    dtype, n = next(d for d in TABLE if d.name == dtype), 35
+    to, source = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    framework = layout.frameworks[-1]
+    mine, out = (Box(framework, dtype, layout, n, rng) for _ in range(2))
+    requests = [comm.Recv_init(out.tensor, source, 1), comm.Send_init(mine.tensor, to, 1)]
+    for _ in range(2):
+        sent = [random_bits(dtype, n, rng) for _ in range(comm.size)]
+        mine.fill(sent[comm.rank])
+        MPI.Prequest.Startall(requests)
+        MPI.Request.Waitall(requests)
+        out.expect(sent[source])
+    for request in requests:
+        request.Free()
 
 
 def test_tensors_are_held_until_the_request_is_freed(comm):
@@ -164,9 +185,9 @@ def test_what_cannot_be_is_refused(comm):
         comm.Allreduce_init(half, half.clone())
     for create in (comm.Send_init, comm.Recv_init):
         with pytest.raises(BufferError, match=r"gaps|order"):
-            create(torch.zeros(3, 4).t(), comm.rank)
+            create([torch.zeros(3, 4).t(), 5], comm.rank)
         with pytest.raises(BufferError, match=r"gaps|order"):
-            create(np.zeros(8)[::2], comm.rank)
+            create([np.zeros(8)[::2], 2], comm.rank)
         with pytest.raises(ValueError, match="buf"):
             create([np.zeros(3), 4], comm.rank)
         create("not looked at", MPI.PROC_NULL).Free()

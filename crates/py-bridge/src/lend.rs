@@ -126,6 +126,7 @@ pub fn call<'py>(
         });
     }
     let result = invoke(real, row, slf, values);
+    lent.shapes.clear();
     match lend.gives {
         Gives::Request => transfer::follow(mpi4py, result?, lent),
         Gives::Persistent => transfer::persist(mpi4py, result?, lent),

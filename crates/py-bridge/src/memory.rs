@@ -5,7 +5,7 @@ use dlpack_core::DType;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tensor_comm::Flow;
+use tensor_comm::{Flow, Shaped};
 
 use crate::borrow::Borrowed;
 use crate::bounds::Reach;
@@ -15,6 +15,7 @@ use crate::datatype::{self, Use};
 use crate::delegate;
 use crate::errors;
 use crate::framework::Intent;
+use crate::loan::Loan;
 use crate::message::Spec;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
@@ -66,6 +67,18 @@ pub fn lend<'py>(
         Err(error) => return Err(error),
     };
     let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
+    let whole = given.is_none() && spec.range(name).is_ok_and(|range| range == (None, None));
+    let undivided = division.blocks == 0 && !division.vector;
+    if division.logical
+        && usage == Use::Move
+        && whole
+        && undivided
+        && !loan.view().layout().is_c_contiguous()
+        && loan.view().device().is_host_addressable()
+    {
+        order.wait(py)?;
+        return shaped(mpi4py, py, loan, intent, lent);
+    }
     let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
     order.wait(py)?;
     let (datatype, units) = match given {
@@ -112,6 +125,30 @@ pub fn lend<'py>(
     let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
     let items = [buffer.clone().into_any(), counts, displs, datatype];
     lent.buffers.push(buffer.unbind());
+    PyList::new(py, items).map(Bound::into_any)
+}
+
+/// A whole strided tensor as one element of a Datatype of its own.
+fn shaped<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    loan: Loan,
+    intent: Intent,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let shape = Shaped::new(mpi4py.mpi(), loan.view());
+    let shape = shape.map_err(|error| errors::operation(py, error))?;
+    let datatype = mpi4py.datatype_object(py, shape.datatype())?;
+    let bytes = Bytes::untyped(loan.view().data(), loan.view().itemsize());
+    let cargo = Cargo::raw(loan.split().1, intent);
+    let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
+    let items = [
+        buffer.clone().into_any(),
+        1i64.into_pyobject(py)?.into_any(),
+        datatype,
+    ];
+    lent.buffers.push(buffer.unbind());
+    lent.shapes.push(shape);
     PyList::new(py, items).map(Bound::into_any)
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
+use tensor_comm::Shaped;
 
 use crate::borrow::Borrowed;
 use crate::loan::Held;
@@ -22,6 +23,8 @@ pub struct Lent {
     pub buffers: SmallVec<[Py<Borrowed>; 2]>,
     /// Theirs.
     pub objects: SmallVec<[Py<PyAny>; 2]>,
+    /// Datatypes of the call that starts the operation.
+    pub shapes: Vec<Shaped>,
     /// Memory that nothing is left to do with.
     pub loans: Mutex<SmallVec<[Held; 1]>>,
 }

@@ -27,11 +27,16 @@ impl Drop for Derived {
 }
 
 impl Derived {
-    fn new(mpi: &'static Mpi, datatype: Datatype) -> Derived {
+    pub fn new(mpi: &'static Mpi, datatype: Datatype) -> Derived {
         Derived { mpi, datatype }
     }
 
-    fn commit(self) -> Result<Derived> {
+    /// The handle.
+    pub fn datatype(&self) -> Datatype {
+        self.datatype
+    }
+
+    pub fn commit(self) -> Result<Derived> {
         self.mpi.type_commit(self.datatype)?;
         Ok(self)
     }
