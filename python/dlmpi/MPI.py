@@ -26,6 +26,6 @@ COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-re
 Win = _memory.Win  # type: ignore[misc]
 File = _memory.File  # type: ignore[misc]
 Message = _memory.Message  # type: ignore[misc]
-pickle = _comm.pickle
+pickle = _comm.pickle  # type: ignore[misc]
 
 _start.finish(globals())

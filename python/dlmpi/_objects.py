@@ -143,7 +143,7 @@ class _Room:
         align = _pickle.ALIGNMENT
         ends = list(accumulate(-(-size // align) * align for size in sizes))
         total = (ends[-1] if ends else 0) + align
-        memory = mpi.buffer.allocate(total)
+        memory: Any = mpi.buffer.allocate(total)
         skip = -memory.address % align
         self.memory = memoryview(memory)[skip:]
         self.starts = [0, *ends[:-1]]
@@ -344,17 +344,16 @@ _SENDERS = {
     "issend": "Issend",
 }
 
-#: The methods of our communicators, by name.
-METHODS: dict[str, Callable[..., Any]] = {
-    name: _documented(name, method)
-    for name, method in {
-        **{name: _sender(name, upper) for name, upper in _SENDERS.items()},
-        "recv": _recv,
-        "sendrecv": _sendrecv,
-        "bcast": _bcast,
-        "gather": _gather,
-        "allgather": _allgather,
-        "scatter": _scatter,
-        "alltoall": _alltoall,
-    }.items()
+_OWN: dict[str, Callable[..., Any]] = {
+    **{name: _sender(name, upper) for name, upper in _SENDERS.items()},
+    "recv": _recv,
+    "sendrecv": _sendrecv,
+    "bcast": _bcast,
+    "gather": _gather,
+    "allgather": _allgather,
+    "scatter": _scatter,
+    "alltoall": _alltoall,
 }
+
+#: The methods of our communicators, by name.
+METHODS = {name: _documented(name, method) for name, method in _OWN.items()}
