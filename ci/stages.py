@@ -45,8 +45,6 @@ EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
 
 
 def cargo_environment() -> dict[str, str]:
-    """Rust tests of the Python bridges link libpython: say which one, and where it is. The examples
-    in the documentation of the crate `dlmpi` open the MPI of `.venv`."""
     """Rust tests of the Python bridges link libpython: say which one, and where it is.
 
     The examples in the documentation of the crate `dlmpi` open the MPI of `.venv`.
