@@ -34,7 +34,8 @@ pub(crate) fn alive() -> Result<()> {
     Ok(())
 }
 
-/// Whether MPI may be called: refuses as [`alive`], and watches from now on for what ends that.
+/// Whether MPI may be called: refuses in a forked child and after `MPI_Finalize`, and watches from now on
+/// for what ends that.
 ///
 /// # Errors
 /// [`Error::State`] in a forked child and after `MPI_Finalize`.
