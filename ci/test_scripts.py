@@ -75,7 +75,7 @@ def test_the_closing_line():
         ("crates/tensor-comm/src/a.rs", "use pyo3::prelude::*;", "PyO3"),
         ("crates/tensor-comm/src/a.rs", "libc::dlsym(handle, name)", "mpi-runtime"),
         ("crates/py-bridge/src/a.rs", 'extern "C" { fn MPI_Send(); }', "mpi-runtime"),
-        ("crates/cupy-bridge/src/a.rs", "use cudarc::driver;", "cudarc"),
+        ("crates/torch-bridge/src/a.rs", "use cudarc::driver;", "cudarc"),
         ("ci/a.py", "PATH = '/ro" + "ot/.cargo/bin'", "one machine"),
         ("crates/native/src/a.rs", "\n" * 501, "past 500"),
     ],
