@@ -178,6 +178,27 @@ def test_an_interrupt_ends_a_wait(run_script, wait):
     assert "interrupted" in outcome.text
 
 
+def test_plain_collectives_on_some_ranks_only_are_named(run_script):
+    """Such ranks say nothing to the others, by definition; who waits for them says so."""
+    outcome = run_script(
+        script("""
+        import threading
+        if rank == 0:
+            threading.Timer(14, os._exit, (3,)).start()
+        comm.Allreduce(MPI.IN_PLACE, np.ones(3))
+        """).replace(
+            "from dlmpi import MPI\n",
+            "from mpi4py import MPI\n"
+            "if MPI.COMM_WORLD.rank == 1: os.environ['DLMPI_COLLECTIVES'] = 'mpi'\n"
+            "from dlmpi import MPI\n",
+            1,
+        )
+    )
+    assert outcome.code != 0
+    assert "rank 0 waits since 10 s" in outcome.text, outcome.text
+    assert "DLMPI_COLLECTIVES=mpi" in outcome.text
+
+
 def test_memory_order_is_mpi4pys(run_script):
     """DLMPI_ORDER=memory: a tensor without gaps is its memory."""
     outcome = run_script(

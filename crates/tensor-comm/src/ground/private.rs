@@ -3,9 +3,14 @@
 //! A blocking duplicate inside a non-blocking collective deadlocks lawful programs. One extra context per
 //! communicator is all that dlmpi takes; MPICH has about two thousand.
 
+use std::time::{Duration, Instant};
+
 use mpi_runtime::{Mpi, PendingComm, Request, StatusPtr};
 
 use crate::error::Result;
+
+/// After this long a rank that waits for the others says what may keep them.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The stages of a private duplicate.
 #[derive(Debug)]
@@ -26,6 +31,17 @@ pub(crate) fn must_wait(mpi: &Mpi) -> bool {
     mpi.library_version().contains("Open MPI")
 }
 
+/// Nothing that is sent can tell such ranks apart from ranks that are slow, so this is no error.
+fn waiting(mpi: &Mpi) {
+    let rank = mpi.comm_rank(mpi.comm_world()).unwrap_or(-1);
+    eprintln!(
+        "dlmpi: rank {rank} waits since {} s for the others' first collective on a communicator. Ranks with \
+         DLMPI_COLLECTIVES=mpi and ranks of plain mpi4py never answer: give all ranks the same setting, or mark the \
+         communicator on all by dlmpi.wrap(comm, collectives=\"mpi\"). DLMPI_TIMEOUT ends such waits.",
+        PATIENCE.as_secs()
+    );
+}
+
 impl Private {
     /// Starts the duplicate unless that was done; every rank does so at the same call of the communicator.
     pub fn begin(&mut self, mpi: &Mpi, user: mpi_runtime::Comm) -> Result<()> {
@@ -40,16 +56,21 @@ impl Private {
     pub fn poll(&mut self, mpi: &Mpi, block: bool) -> Result<Option<mpi_runtime::Comm>> {
         if let Private::Pending(_, request) = self {
             let ignore = StatusPtr::ignore();
+            let until = Instant::now() + PATIENCE;
             // SAFETY:
             // - the request is ours, started in `begin`, and not completed elsewhere.
-            let done = unsafe {
-                match block {
-                    true => mpi.wait(request, ignore).map(|()| true),
-                    false => mpi.test(request, ignore),
+            while !unsafe { mpi.test(request, ignore) }? {
+                if !block {
+                    return Ok(None);
                 }
-            }?;
-            if !done {
-                return Ok(None);
+                std::thread::yield_now();
+                if Instant::now() > until {
+                    waiting(mpi);
+                    // SAFETY:
+                    // - as above.
+                    unsafe { mpi.wait(request, ignore) }?;
+                    break;
+                }
             }
             if let Private::Pending(pending, _) = std::mem::replace(self, Private::Absent) {
                 // SAFETY:
