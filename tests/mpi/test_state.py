@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from mpi4py import MPI as STOCK
@@ -21,15 +23,26 @@ def works(comm):
     assert np.all(out == sum(range(1, comm.size + 1)))
 
 
+def resident():
+    """Bytes of this process's memory."""
+    with open("/proc/self/statm") as sizes:
+        return int(sizes.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 def test_thousands_made_and_freed_in_turn(comm):
     """MPICH has about two thousand contexts: a private duplicate that stayed would run out."""
     # More ranks than cores take a hundred times longer for it.
-    for _ in range(10_000 if comm.size <= 2 else 2_500):
+    turns, warm = 10_000 if comm.size <= 2 else 2_500, 0
+    for turn in range(turns):
+        if turn == turns // 2:
+            warm = resident()
         dup = comm.Dup()
         out = np.empty(1)
         dup.Allreduce(np.ones(1), out)
         assert out[0] == comm.size
         dup.Free()
+    # 200 bytes a communicator would show.
+    assert resident() - warm < 200 * (turns // 2)
 
 
 def test_a_reused_handle_sees_no_old_state(comm):
