@@ -20,7 +20,12 @@ from support.process_groups import (
 )
 
 pytestmark = pytest.mark.mpi
-start()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group():
+    start()
+
 
 OPS = {
     "SUM": dist.ReduceOp.SUM,

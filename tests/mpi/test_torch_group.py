@@ -10,6 +10,7 @@ import torch.distributed as dist
 import dlmpi.torch
 from dlmpi import MPI
 from dlmpi.torch import average_gradients, broadcast_module, hooks, nn
+from support.process_groups import start
 
 pytestmark = pytest.mark.mpi
 RANK, SIZE = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
@@ -19,9 +20,7 @@ LARGE = 1 << 15
 
 @pytest.fixture(scope="module", autouse=True)
 def group():
-    dist.init_process_group("dlmpi")
-    yield
-    dist.destroy_process_group()
+    start()
 
 
 def length(case, source, dest):

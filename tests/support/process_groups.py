@@ -1,4 +1,4 @@
-"""torch process groups for tests: one default group for the whole run, and values of every dtype.
+"""torch process groups for tests: one default group, and values of every dtype.
 
 Every rank draws the values of all ranks, so each knows what must come out.
 """
