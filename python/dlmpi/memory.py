@@ -19,13 +19,20 @@ _T = TypeVar("_T")
 
 
 class StandIn(type):
-    """The class of classes that stand for mpi4py's: objects of those are theirs, too."""
+    """The class of classes that stand for mpi4py's: objects and subclasses of those are theirs, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         if cls.__module__ == __name__:
-            real = next(base for base in cls.__mro__ if base.__module__ == mpi.__name__)
-            return isinstance(instance, real)
+            return isinstance(instance, cls._real())
         return super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        if cls.__module__ == __name__:
+            return issubclass(subclass, cls._real())
+        return super().__subclasscheck__(subclass)
+
+    def _real(cls) -> type:
+        return next(base for base in cls.__mro__ if base.__module__ == mpi.__name__)
 
 
 def _native_methods(cls: type[_T]) -> type[_T]:
