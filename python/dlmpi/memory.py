@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class StandIn(type):
-    """The class of stand-ins for mpi4py's classes: their objects and subclasses are its own, too."""
+    """The class of stand-ins for classes of mpi4py: objects and subclasses of these are theirs."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         if cls.__module__ == __name__:
