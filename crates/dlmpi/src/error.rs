@@ -157,6 +157,13 @@ impl From<tensor_comm::Error> for Error {
         let text = error.to_string();
         let (kind, known_to) = match error {
             E::Mpi(error) => return error.into(),
+            E::Truncated { error, .. } => {
+                let kind = error.mpi().map_or(ErrorKind::State, |mpi| ErrorKind::Mpi {
+                    code: mpi.code,
+                    class: mpi.class,
+                });
+                (kind, KnownTo::ThisRank)
+            }
             E::Mismatch(_) => (ErrorKind::Mismatch, KnownTo::EveryRank),
             E::Buffer(_) => (ErrorKind::Tensor, KnownTo::ThisRank),
             E::Type(_) | E::Value(_) => (ErrorKind::Argument, KnownTo::ThisRank),
