@@ -195,3 +195,32 @@ def test_what_cannot_be_is_refused(comm):
         comm.Psend_init([half, 2], 3, comm.rank)
     with pytest.raises(ValueError, match="recvbuf"):
         comm.Allgather_init(np.zeros(2), [np.zeros(2 * comm.size), 3])
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_elements_that_travel_as_bytes_have_counts_of_their_own(comm, rng, spread):
+    """Records of 16 bytes: counts and displacements are records, whatever carries them."""
+    record = np.dtype([("number", "i8"), ("value", "f8")])
+    size, rank = comm.size, comm.rank
+    counts = [1] * size if spread else [1 + r % 3 for r in range(size)]
+    displs = [0, *np.cumsum(counts)[:-1].tolist()] if spread else [2 + 4 * r for r in range(size)]
+    mine, out = np.zeros(counts[rank], record), np.zeros(size if spread else 6 * size, record)
+    request = comm.Allgatherv_init(mine, out if spread else [out, (counts, displs)])
+    for _ in range(2):
+        drawn = rng.integers(1, 1000, (size, 3))  # the same on every rank
+        mine["number"], mine["value"] = (drawn[rank, : len(mine)], 0.5)
+        out["number"] = -1
+        request.Start()
+        request.Wait()
+        want = np.full(len(out), -1)
+        for r in range(size):
+            want[displs[r] : displs[r] + counts[r]] = drawn[r, : counts[r]]
+        assert out["number"].tolist() == want.tolist()
+        assert np.all(out["value"][want > 0] == 0.5)
+    request.Free()
+
+
+def test_records_beyond_the_tensor_are_refused(comm):
+    out = np.zeros(comm.size, "i8,f8")
+    with pytest.raises(ValueError, match="recvbuf"):
+        comm.Allgatherv_init(out[:1], [out, ([2] * comm.size, None)])

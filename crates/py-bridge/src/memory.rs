@@ -67,7 +67,9 @@ pub fn lend<'py>(
         Err(error) => return Err(error),
     };
     let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
-    let whole = given.is_none() && spec.range(name).is_ok_and(|range| range == (None, None));
+    let numel = loan.view().numel();
+    let own = given.is_none();
+    let whole = own && spec.range(name).is_ok_and(|range| range == (None, None));
     let undivided = division.blocks == 0 && !division.vector;
     if division.logical
         && usage == Use::Move
@@ -90,8 +92,7 @@ pub fn lend<'py>(
         }
         None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
     };
-    let natural = spec.datatype(mpi4py)?.is_none();
-    if division.logical && natural && !loan.view().layout().is_c_contiguous() {
+    if division.logical && own && !loan.view().layout().is_c_contiguous() {
         return Err(PyBufferError::new_err(format!(
             "{name}: its elements do not lie in C order, and this operation works on memory as it lies; pass a contiguous copy"
         )));
@@ -99,18 +100,30 @@ pub fn lend<'py>(
     let handle = mpi4py.datatype(&datatype)?;
     let check = |py| Reach::of(py, mpi4py.mpi(), handle);
     let (counts, displs) = if division.vector {
-        if units != 1 {
-            return Err(PyValueError::new_err(format!(
-                "{name}: {dtype} elements travel as bytes here; give counts of MPI.BYTE"
-            )));
-        }
-        if let Some((counts, displs)) = spec.given_blocks(name, division.blocks)? {
+        // Counts of elements that travel as several units each are said anew.
+        let blocks = match units {
+            1 => spec.given_blocks(name, division.blocks)?,
+            _ => Some(spec.blocks(name, numel, division.blocks)?),
+        };
+        let scaled = blocks.map(|(mut counts, mut displs)| {
+            for number in counts.iter_mut().chain(&mut displs) {
+                *number = number.saturating_mul(units);
+            }
+            (counts, displs)
+        });
+        if let Some((counts, displs)) = &scaled {
             let reach = check(py)?;
-            for (&count, displ) in counts.iter().zip(displs) {
+            for (&count, &displ) in counts.iter().zip(displs) {
                 reach.check(name, if count == 0 { 0 } else { displ }, count, bytes.len)?;
             }
         }
-        spec.raw_counts(py)
+        match scaled {
+            Some((counts, displs)) if units != 1 => {
+                let list = |numbers| PyList::new(py, numbers).map(Bound::into_any);
+                (list(counts)?, list(displs)?)
+            }
+            _ => spec.raw_counts(py),
+        }
     } else {
         let (count, displ) = spec.range(name)?;
         let scaled = |value: i64| value.saturating_mul(units);

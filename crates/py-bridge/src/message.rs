@@ -207,7 +207,10 @@ impl<'py> Spec<'py> {
     }
 
     /// Counts and displacements of a vector message over `ranks` peers, for a tensor of `numel` elements.
-    fn blocks(&self, name: &str, numel: usize, ranks: usize) -> PyResult<(Vec<i64>, Vec<i64>)> {
+    ///
+    /// # Errors
+    /// `ValueError` or `TypeError` naming the argument.
+    pub fn blocks(&self, name: &str, numel: usize, ranks: usize) -> PyResult<(Vec<i64>, Vec<i64>)> {
         let counts = match &self.counts {
             None => counts::spread(numel, ranks),
             Some(given) => match counts::numbers(name, "counts", given, ranks)? {
