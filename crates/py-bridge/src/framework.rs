@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use tensor_comm::Flow;
 
 use crate::errors::ExportResult;
 use crate::loan::Loan;
@@ -16,6 +17,16 @@ pub enum Intent {
     Send,
     /// It is written; its old content may matter too.
     Receive,
+}
+
+impl Intent {
+    /// What a message of this flow does to its tensor.
+    pub fn of(flow: Flow) -> Intent {
+        match flow {
+            Flow::Out => Intent::Send,
+            Flow::In | Flow::Through => Intent::Receive,
+        }
+    }
 }
 
 /// Lends the memory of objects of one type; what it learns about that type stays in it.

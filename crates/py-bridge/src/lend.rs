@@ -200,10 +200,7 @@ impl Side<'_> {
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
             Form::Types => {
-                let intent = match flow {
-                    Flow::Out => Intent::Send,
-                    Flow::In | Flow::Through => Intent::Receive,
-                };
+                let intent = Intent::of(flow);
                 delegate::memory(mpi4py, name, msg, &[intent], lent)
             }
         }
@@ -295,10 +292,7 @@ fn elements<'py>(
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = msg.py();
-    let intent = match flow {
-        Flow::Out => Intent::Send,
-        Flow::In | Flow::Through => Intent::Receive,
-    };
+    let intent = Intent::of(flow);
     let mut loans = Loans::new(mpi4py);
     let read = match role {
         Role::Vector => message::vector(&mut loans, name, msg, intent, peers)?,

@@ -48,10 +48,7 @@ pub fn lend<'py>(
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = msg.py();
-    let intent = match flow {
-        Flow::Out => Intent::Send,
-        Flow::In | Flow::Through => Intent::Receive,
-    };
+    let intent = Intent::of(flow);
     let spec = Spec::unpack(mpi4py, name, msg, division.vector)?;
     if mpi4py.is_in_place(&spec.tensor) || mpi4py.is_bottom(&spec.tensor) {
         return Ok(msg.clone());
