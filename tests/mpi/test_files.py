@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import tempfile
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from dlmpi import MPI
 pytestmark = pytest.mark.mpi
 
 N = 6
+NUMBERS = itertools.count()
 MAKERS = {
     "numpy float64": lambda values: np.array(values, np.float64),
     "torch bfloat16": lambda values: torch.tensor(values, dtype=torch.bfloat16),
@@ -32,9 +35,17 @@ def make(request):
     return MAKERS[request.param]
 
 
+@pytest.fixture(scope="module")
+def folder():
+    """Rank 0's, for all: folders that every rank's pytest makes and clears away meet each other."""
+    with tempfile.TemporaryDirectory() as mine:
+        yield MPI.COMM_WORLD.bcast(mine)
+        MPI.COMM_WORLD.Barrier()
+
+
 @pytest.fixture
-def path(comm, tmp_path):
-    return comm.bcast(str(tmp_path / "data"))
+def path(comm, folder):
+    return f"{folder}/{next(NUMBERS)}"
 
 
 WAYS = ("at", "at_all", "pointer", "all", "Iat", "Iat_all", "I", "Iall", "split_at", "split")
