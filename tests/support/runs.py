@@ -7,6 +7,7 @@ The environments with the two MPI libraries are named by DLMPI_TEST_MPICH and DL
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -64,7 +65,20 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             pytest.fail(f"hung for {hung:g} s:\n{output.read_text(errors='replace')}")
-    return Outcome(code, output.read_text(errors="replace"), time.monotonic() - start)
+    text = output.read_text(errors="replace")
+    if code < 0 and Path(command[0]).name == "mpiexec":
+        code = code_of_abort(text, code)
+    return Outcome(code, text, time.monotonic() - start)
+
+
+def code_of_abort(text: str, code: int) -> int:
+    """The code that a rank ended the job with, of a launcher that died itself after telling it.
+
+    prterun (Open MPI 5) now and then crashes while it cleans up after an MPI_Abort: a negative
+    code is the launcher's own death, never a rank's.
+    """
+    told = re.search(r"MPI_ABORT was invoked on rank .*?Errorcode: (\d+)", text, re.DOTALL)
+    return int(told[1]) if told and "prterun has exited due to process rank" in text else code
 
 
 def environment_of(library: str) -> Path:
