@@ -13,43 +13,39 @@ use libloading::Library;
 const INSIDE: &str = "SIMULATED_INSIDE";
 
 /// The folder in which the driver lies, built on first use.
-fn driver_folder(cfg: &'static [&'static str]) -> PathBuf {
+fn driver_folder(features: &'static [&'static str]) -> PathBuf {
     static BUILT: Mutex<Vec<(&[&str], PathBuf)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, folder)) = built.iter().find(|(known, _)| *known == cfg) {
+    if let Some((_, folder)) = built.iter().find(|(known, _)| *known == features) {
         return folder.clone();
     }
+    // Cargo gives nobody the path of a cdylib, so it is built here, in a place of its own.
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("driver{}", built.len()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/simulated/driver/mod.rs");
-    let status = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-        .args([
-            "--edition",
-            "2024",
-            "--crate-type",
-            "cdylib",
-            "--crate-name",
-            "cuda",
-        ])
-        .args(cfg)
-        .arg(source)
-        .arg("--out-dir")
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--offline"])
+        .args(["--package", "simulated-driver", "--target-dir"])
         .arg(&folder)
-        .status()
+        .args(features.iter().flat_map(|feature| ["--features", feature]))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
         .unwrap();
-    assert!(status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let library = folder.join("debug/libsimulated_driver.so");
     // Both names, so that no real driver is found first.
-    std::fs::copy(folder.join("libcuda.so"), folder.join("libcuda.so.1")).unwrap();
-    built.push((cfg, folder.clone()));
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::fs::copy(&library, folder.join(name)).unwrap();
+    }
+    built.push((features, folder.clone()));
     folder
 }
 
 /// Runs `body` in a new process of this program in which the simulated driver is the one that is found.
-pub fn with(test: &str, cfg: &'static [&'static str], env: &[(&str, &str)], body: fn()) {
+pub fn with(test: &str, features: &'static [&'static str], env: &[(&str, &str)], body: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
-    let folder = driver_folder(cfg);
+    let folder = driver_folder(features);
     // Kept from the terminal: a second summary in the output would be counted as this program's.
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
@@ -92,22 +88,31 @@ impl Simulated {
         unsafe { *self.0.get::<F>(name).unwrap() }
     }
 
+    /// Memory of a device, zeroed; leaves the current context as it is.
     pub fn alloc(&self, n: usize, dev: i32) -> u64 {
+        let (before, mut start) = (self.current(), 0);
+        self.set_current(dev);
+        let alloc = self.symbol::<unsafe extern "C" fn(*mut u64, usize) -> u32>("cuMemAlloc_v2");
         // SAFETY:
-        // - No requirement.
-        unsafe { self.symbol::<unsafe extern "C" fn(usize, i32) -> u64>("simulated_alloc")(n, dev) }
+        // - The pointer is to a local.
+        assert_eq!(unsafe { alloc(&mut start, n) }, 0);
+        self.set_current(before);
+        start
     }
 
-    pub fn launch(&self, stream: u64, dst: u64, value: u8, n: usize) {
+    /// A kernel of the producer's on a stream of `dev`: fills memory.
+    pub fn launch(&self, stream: u64, dst: u64, value: u8, n: usize, dev: i32) {
+        let before = self.current();
+        self.set_current(dev);
+        let fill =
+            self.symbol::<unsafe extern "C" fn(u64, u8, usize, u64) -> u32>("cuMemsetD8Async");
         // SAFETY:
         // - `dst` is from `alloc` and large enough.
-        unsafe {
-            self.symbol::<unsafe extern "C" fn(u64, u64, u8, usize)>("simulated_launch")(
-                stream, dst, value, n,
-            )
-        }
+        assert_eq!(unsafe { fill(dst, value, n, stream) }, 0);
+        self.set_current(before);
     }
 
+    /// Begins or ends a capture on a stream of the current device.
     pub fn capture(&self, stream: u64, capturing: bool) {
         // SAFETY:
         // - No requirement.
@@ -128,12 +133,12 @@ impl Simulated {
         unsafe { self.symbol::<unsafe extern "C" fn(i32)>("simulated_set_current")(dev) }
     }
 
-    pub fn calls(&self, name: &str) -> i32 {
+    pub fn calls(&self, name: &str) -> u64 {
         let name = CString::new(name).unwrap();
         // SAFETY:
         // - A C string.
         unsafe {
-            self.symbol::<unsafe extern "C" fn(*const std::ffi::c_char) -> i32>("simulated_calls")(
+            self.symbol::<unsafe extern "C" fn(*const std::ffi::c_char) -> u64>("simulated_calls")(
                 name.as_ptr(),
             )
         }

@@ -5,7 +5,6 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod driver;
 mod harness;
 mod order;
 mod refusals;

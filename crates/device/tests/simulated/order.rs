@@ -18,7 +18,7 @@ fn copies_come_after_the_producers_work() {
             assert_eq!((cuda.device_count(), cuda.driver_version()), (2, 12040));
             for dev in [1, 0, 1] {
                 let memory = driver.alloc(10_000, dev);
-                driver.launch(cuda.stream(dev).unwrap().0, memory, 7, 10_000);
+                driver.launch(cuda.stream(dev).unwrap().0, memory, 7, 10_000, dev);
                 assert_eq!(to_host(cuda, memory, 10_000, dev), [7; 10_000]);
                 // The way back, and inside the device.
                 let sent: Vec<u8> = (0..200).collect();
@@ -47,7 +47,7 @@ fn any_device_is_waited_for_by_its_row() {
             let (cuda, driver) = (cuda().unwrap(), Simulated::get());
             let gpu = Device::cuda(1);
             let memory = driver.alloc(64, 1);
-            driver.launch(cuda.stream(1).unwrap().0, memory, 9, 64);
+            driver.launch(cuda.stream(1).unwrap().0, memory, 9, 64, 1);
             let mut host = [0u8; 64];
             let at = std::ptr::with_exposed_provenance_mut::<u8>(memory as usize);
             // SAFETY:
@@ -66,6 +66,7 @@ fn any_device_is_waited_for_by_its_row() {
                 pinned.as_ptr().addr() as u64,
                 5,
                 64,
+                0,
             );
             // SAFETY:
             // - `pinned` is host memory of 64 bytes; `host` is ours.
@@ -109,9 +110,14 @@ fn what_was_current_is_current_again() {
             }
             assert_eq!(driver.current(), before);
             // After an error too.
-            driver.capture(cuda.stream(1).unwrap().0, true);
+            let stream = cuda.stream(1).unwrap().0;
+            driver.set_current(1);
+            driver.capture(stream, true);
+            driver.set_current(before);
             assert!(cuda.synchronize(1).is_err());
-            driver.capture(cuda.stream(1).unwrap().0, false);
+            driver.set_current(1);
+            driver.capture(stream, false);
+            driver.set_current(before);
             assert_eq!(driver.current(), before);
         }
     });
@@ -182,7 +188,7 @@ fn a_stream_of_somebody_elses_can_be_waited_for() {
                 .unwrap();
             let memory = driver.alloc(16, 1);
             assert_ne!(theirs, ours);
-            driver.launch(theirs.0, memory, 3, 16);
+            driver.launch(theirs.0, memory, 3, 16, 1);
             assert_eq!(
                 to_host(cuda, memory, 16, 1),
                 [0; 16],

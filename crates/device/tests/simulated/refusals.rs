@@ -70,7 +70,7 @@ fn an_error_number_from_the_future_is_an_error() {
 fn a_driver_that_lacks_a_function_is_an_error() {
     with(
         "refusals::a_driver_that_lacks_a_function_is_an_error",
-        &["--cfg", "without_pointer_attributes"],
+        &["without-pointer-attributes"],
         &[],
         || {
             let why = cuda().err().unwrap();

@@ -1,0 +1,118 @@
+//! The driver itself: start, errors in words, devices, contexts.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+use crate::state::{CURRENT, Needs, context_of, devices, enter};
+use crate::{
+    CAPTURE_UNSUPPORTED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE,
+    OK, OUT_OF_MEMORY,
+};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuInit(flags: c_uint) -> c_uint {
+    enter("cuInit", Needs::Nothing, |mut state| {
+        if flags != 0 {
+            return INVALID_VALUE;
+        }
+        if devices() == 0 {
+            return NO_DEVICE;
+        }
+        state.initialised = true;
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_uint {
+    enter("cuDriverGetVersion", Needs::Nothing, |_| {
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *version = 12040 };
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(code: c_uint, name: *mut *const c_char) -> c_uint {
+    let known = match code {
+        INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
+        OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+        NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
+        INVALID_CONTEXT => c"CUDA_ERROR_INVALID_CONTEXT",
+        INVALID_HANDLE => c"CUDA_ERROR_INVALID_HANDLE",
+        719 => c"CUDA_ERROR_LAUNCH_FAILED",
+        CAPTURE_UNSUPPORTED => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        _ => {
+            // SAFETY:
+            // - The caller passes a valid pointer, as cuda.h asks.
+            unsafe { *name = ptr::null() };
+            return INVALID_VALUE;
+        }
+    };
+    // SAFETY:
+    // - As above.
+    unsafe { *name = known.as_ptr() };
+    OK
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(code: c_uint, text: *mut *const c_char) -> c_uint {
+    // SAFETY:
+    // - The caller's promises are the same.
+    unsafe { cuGetErrorName(code, text) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_uint {
+    enter("cuDeviceGetCount", Needs::Driver, |_| {
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *count = devices() };
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_uint {
+    enter("cuDeviceGet", Needs::Driver, |_| {
+        if !(0..devices()).contains(&ordinal) {
+            return INVALID_DEVICE;
+        }
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *device = ordinal };
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+    context: *mut *mut c_void,
+    device: c_int,
+) -> c_uint {
+    enter("cuDevicePrimaryCtxRetain", Needs::Driver, |_| {
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *context = ptr::without_provenance_mut(context_of(device)) };
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_uint {
+    enter("cuCtxGetCurrent", Needs::Driver, |_| {
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *context = ptr::without_provenance_mut(CURRENT.get()) };
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_uint {
+    enter("cuCtxSetCurrent", Needs::Driver, |_| {
+        CURRENT.set(context.addr());
+        OK
+    })
+}
