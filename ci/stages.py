@@ -148,6 +148,17 @@ def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
     return tally.from_junit(reports).judged_by(code)
 
 
+def order(log: IO[str], library: str) -> Tally:
+    """GPU tensors on the simulated driver; no GPU and no CUDA is needed."""
+    code = run([sys.executable, "ci/order", library], log, 20 * MINUTE)
+    counted = Tally()
+    for schedule in ("late", "eager", "threads"):
+        reports = sorted(LOGS.glob(f"order-{schedule}-{library}-2.*.xml"))
+        code = code if len(reports) == 2 else code or 1
+        counted += tally.from_junit(reports)
+    return counted.judged_by(code)
+
+
 def mpi4py_suite(log: IO[str], library: str, group: str) -> Tally:
     """mpi4py's own tests, or its demos, on the drop-in."""
     report = LOGS / f"mpi4py-{library}-{group}.xml"
@@ -233,6 +244,8 @@ def stages() -> dict[str, Stage]:
     for library in MPI_VENVS:
         for ranks in RANKS:
             table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
+    for library in MPI_VENVS:
+        table[f"order {library}"] = partial(order, library=library)
     for library, group in MPI4PY_SUITE:
         name = f"mpi4py {library} {group}"
         table[name] = partial(mpi4py_suite, library=library, group=group)

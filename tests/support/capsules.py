@@ -146,3 +146,13 @@ class Export:
 def alive() -> int:
     """How many managed tensors are exported and not deleted."""
     return len(_alive)
+
+
+_names: list[bytes] = []
+_no_destructor = _DESTRUCTOR()
+
+
+def plain_capsule(address: int, name: bytes) -> Any:
+    """A capsule over something that lives as long as the process; `name` must, too."""
+    _names.append(name)
+    return _new(address, name, _no_destructor)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dlpack_core::DeviceKind;
 use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
 use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder};
@@ -43,14 +44,17 @@ impl Exporter for Array {
         order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
         // Never the buffer protocol, which arrays of managed memory also have: it ignores what it is asked.
-        if let Some(stream) = current_stream(obj)? {
-            order.refuse_capture(stream)?;
+        let device = dlpack_call::device(obj)?;
+        if matches!(device.kind, DeviceKind::CUDA | DeviceKind::CUDA_MANAGED)
+            && let Some(stream) = order.on_device(device.id, || current_stream(obj))??
+        {
+            order.refuse_capture(stream, device.id)?;
         }
         dlpack_call::export(obj, &self.forms, intent, order)
     }
 }
 
-/// CuPy's current stream on this thread, where this CuPy can tell.
+/// CuPy's current stream on this thread and the current device, where this CuPy can tell.
 fn current_stream(obj: &Bound<'_, PyAny>) -> ExportResult<Option<u64>> {
     let py = obj.py();
     let ask = || -> PyResult<Option<u64>> {

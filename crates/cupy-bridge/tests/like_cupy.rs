@@ -61,7 +61,7 @@ impl Streams for Diary {
         note(format!("wait for {stream:#x} on {dev}"));
         Ok(())
     }
-    fn is_capturing(&self, _stream: u64) -> Result<bool, DeviceError> {
+    fn is_capturing(&self, _stream: u64, _dev: i32) -> Result<bool, DeviceError> {
         Ok(CAPTURING.load(SeqCst))
     }
 }

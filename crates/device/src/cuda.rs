@@ -103,11 +103,13 @@ impl Cuda {
         self.wait(handle(stream))
     }
 
-    /// Is a graph being captured, so that nothing may wait for this stream?
+    /// Is a graph being captured, so that nothing may wait for this stream? The default streams of each device have
+    /// the same handles, so it is asked with `dev` current.
     ///
     /// # Safety
-    /// - `stream` is a live stream, or a handle that the driver defines (0, 1, 2) and a device is current.
-    pub unsafe fn is_capturing(&self, stream: u64) -> Result<bool, DeviceError> {
+    /// - `stream` is a live stream of `dev`, or a handle that the driver defines (0, 1, 2).
+    pub unsafe fn is_capturing(&'static self, stream: u64, dev: i32) -> Result<bool, DeviceError> {
+        let _current = self.current(dev)?;
         let mut status = symbols::CAPTURE_NONE;
         // SAFETY:
         // - `stream` is live by the caller's promise; the pointer is to a local.

@@ -26,7 +26,7 @@ pub fn export(obj: &Bound<'_, PyAny>, order: &mut StreamOrder) -> ExportResult<L
             )));
         }
         Some(stream) => {
-            order.refuse_capture(stream)?;
+            order.refuse_capture(stream, device.id)?;
             order.wait_for(stream, device.id);
         }
         None => {}

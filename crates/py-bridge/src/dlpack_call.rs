@@ -43,11 +43,21 @@ fn ladder(intent: Intent) -> &'static [Form] {
 /// What is known about one type: the form that worked, per intent.
 #[derive(Default)]
 pub struct CallForms {
+    /// On any device: the producer itself waits for its work.
+    takes_no_stream: bool,
     send: AtomicU8,
     receive: AtomicU8,
 }
 
 impl CallForms {
+    /// Those of a type whose exporter waits for its own work and refuses a stream.
+    pub fn without_stream() -> CallForms {
+        CallForms {
+            takes_no_stream: true,
+            ..CallForms::default()
+        }
+    }
+
     fn cell(&self, intent: Intent) -> &AtomicU8 {
         match intent {
             Intent::Send => &self.send,
@@ -68,6 +78,7 @@ pub fn export(
 ) -> ExportResult<Loan> {
     let claimed = device(obj)?;
     let stream = match claimed.kind {
+        _ if forms.takes_no_stream => None,
         DeviceKind::CUDA | DeviceKind::CUDA_MANAGED => Some(order.stream(claimed.id)?),
         DeviceKind::ROCM => {
             return Err(ExportError::Buffer(format!(
@@ -89,7 +100,10 @@ pub fn export(
 }
 
 /// `__dlpack_device__()`, read leniently: some producers give `None` as the index of the CPU.
-fn device(obj: &Bound<'_, PyAny>) -> ExportResult<Device> {
+///
+/// # Errors
+/// [`ExportError::Raised`]: what the producer raised, or an answer of another kind.
+pub fn device(obj: &Bound<'_, PyAny>) -> ExportResult<Device> {
     let py = obj.py();
     let read = || -> PyResult<Device> {
         let pair = obj.call_method0(intern!(py, "__dlpack_device__"))?;

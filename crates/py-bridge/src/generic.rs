@@ -65,7 +65,10 @@ impl Generic {
         let policy = policy::of(&ty)?;
         Ok(Arc::new(Generic {
             protocols,
-            forms: CallForms::default(),
+            forms: match policy.takes_no_stream {
+                true => CallForms::without_stream(),
+                false => CallForms::default(),
+            },
             policy,
         }))
     }

@@ -34,11 +34,11 @@ pub trait Streams: Sync {
     /// What the driver reports.
     fn synchronize_stream(&self, stream: u64, dev: i32) -> Result<(), DeviceError>;
 
-    /// Is a CUDA graph being captured on a stream that a producer named?
+    /// Is a CUDA graph being captured on a stream of `dev` that a producer named?
     ///
     /// # Errors
     /// What the driver reports.
-    fn is_capturing(&self, stream: u64) -> Result<bool, DeviceError>;
+    fn is_capturing(&self, stream: u64, dev: i32) -> Result<bool, DeviceError>;
 }
 
 /// The CUDA driver of this process.
@@ -65,10 +65,10 @@ impl Streams for Driver {
         unsafe { device::cuda()?.synchronize_stream(stream, dev) }
     }
 
-    fn is_capturing(&self, stream: u64) -> Result<bool, DeviceError> {
+    fn is_capturing(&self, stream: u64, dev: i32) -> Result<bool, DeviceError> {
         // SAFETY:
         // - As above.
-        unsafe { device::cuda()?.is_capturing(stream) }
+        unsafe { device::cuda()?.is_capturing(stream, dev) }
     }
 }
 
@@ -130,8 +130,8 @@ impl StreamOrder {
     ///
     /// # Errors
     /// [`ExportError::Buffer`] in words.
-    pub fn refuse_capture(&self, stream: u64) -> ExportResult<()> {
-        match self.streams.is_capturing(stream).map_err(refused)? {
+    pub fn refuse_capture(&self, stream: u64, dev: i32) -> ExportResult<()> {
+        match self.streams.is_capturing(stream, dev).map_err(refused)? {
             true => Err(ExportError::Buffer(
                 "a CUDA graph is being captured on its stream, and MPI calls cannot be part of a graph; move the call out of the capture"
                     .to_owned(),

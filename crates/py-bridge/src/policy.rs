@@ -17,6 +17,8 @@ pub struct Policy {
     pub immutable: Option<&'static str>,
     /// Values of `obj.dtype.name` whose export must not even be tried.
     pub unsafe_dtypes: &'static [&'static str],
+    /// Its `__dlpack__` waits for its own work on any device, and refuses a stream.
+    pub takes_no_stream: bool,
     /// What usually lies behind an export that fails.
     pub hint: Option<&'static str>,
 }
@@ -31,6 +33,7 @@ const fn row(package: &'static str, framework: &'static str) -> Policy {
         framework,
         immutable: None,
         unsafe_dtypes: &[],
+        takes_no_stream: false,
         hint: None,
     }
 }
@@ -47,7 +50,7 @@ const ROWS: &[Policy] = &[
         hint: Some(JAX_HINT),
         ..row("jax", "jax")
     },
-    // TensorFlow 2.21: legacy capsules; exporting a string tensor aborts the process.
+    // TensorFlow 2.21: legacy capsules; exporting a string tensor aborts the process; any stream is an error.
     Policy {
         immutable: Some(
             "TensorFlow tensors are immutable; use the functions that return a new tensor (dlmpi.allreduce(x), dlmpi.recv(x), ...), or receive into a NumPy array and assign it to a tf.Variable",
@@ -55,6 +58,7 @@ const ROWS: &[Policy] = &[
         unsafe_dtypes: &[
             "string", "resource", "variant", "qint8", "quint8", "qint16", "quint16", "qint32",
         ],
+        takes_no_stream: true,
         ..row("tensorflow", "tensorflow")
     },
     // pyarrow 26: flagged read-only with a version, not without.

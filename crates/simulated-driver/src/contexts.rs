@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
+use crate::schedule::finish_all;
 use crate::state::{CURRENT, Needs, context_of, devices, enter};
 use crate::{
     CAPTURE_UNSUPPORTED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE,
@@ -113,6 +114,14 @@ pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_uint {
 pub unsafe extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_uint {
     enter("cuCtxSetCurrent", Needs::Driver, |_| {
         CURRENT.set(context.addr());
+        OK
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSynchronize() -> c_uint {
+    enter("cuCtxSynchronize", Needs::Context, |state| {
+        drop(finish_all(state, CURRENT.get()));
         OK
     })
 }

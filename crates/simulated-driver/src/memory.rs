@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::control::end;
-use crate::schedule::{Point, Work, finish};
+use crate::schedule::{Work, finish_all};
 use crate::state::{Guard, Needs, State, context_of, current_device, enter};
 use crate::{INVALID_VALUE, OK, OUT_OF_MEMORY};
 
@@ -125,13 +125,7 @@ fn release(mut state: Guard, start: usize, pinned: bool) -> c_uint {
     } else {
         // cuMemFree waits for all work of its context.
         let context = context_of(region.device);
-        let all: Vec<Point> = (state.streams.iter())
-            .filter(|(_, stream)| stream.context == context)
-            .map(|(id, stream)| (*id, stream.last))
-            .collect();
-        for point in all {
-            state = finish(state, point);
-        }
+        state = finish_all(state, context);
     }
     if let Some(region) = state.memory.remove(&start) {
         unmap(start, region.n);

@@ -148,6 +148,19 @@ pub(crate) fn finish(mut state: Guard, point: Point) -> Guard {
     state
 }
 
+/// Returns when all work of a context has run.
+pub(crate) fn finish_all(mut state: Guard, context: usize) -> Guard {
+    let streams = state.streams.iter();
+    let all: Vec<Point> = streams
+        .filter(|(_, stream)| stream.context == context)
+        .map(|(id, stream)| (*id, stream.last))
+        .collect();
+    for point in all {
+        state = finish(state, point);
+    }
+    state
+}
+
 /// Runs the next piece of work of a stream because somebody asked how far it is.
 pub(crate) fn nudge(state: Guard, id: StreamId) -> Guard {
     let next = state.streams.get(&id).map(|stream| stream.done + 1);

@@ -104,7 +104,8 @@ impl Tensor {
         order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
         if view.device().kind == dlpack_core::DeviceKind::CUDA {
-            order.refuse_capture(exchange.current_stream(obj.py(), view.device().id)?)?;
+            let dev = view.device().id;
+            order.refuse_capture(exchange.current_stream(obj.py(), dev)?, dev)?;
         }
         self.by_call(obj, intent, order)
     }
@@ -165,7 +166,7 @@ fn wait_if_pinned(
             .call_method0("current_device")?
             .extract()?;
         let stream = exchange.current_stream(py, dev)?;
-        order.refuse_capture(stream)?;
+        order.refuse_capture(stream, dev)?;
         order.wait_for(stream, dev);
     }
     Ok(())

@@ -157,8 +157,8 @@ fn nothing_waits_during_a_capture() {
         let stream = cuda.stream(0).unwrap().0;
         let _current = cuda.current(0).unwrap();
         // SAFETY:
-        // - Our own stream, and the legacy one with a device current.
-        let capturing = || unsafe { [stream, 0].map(|s| cuda.is_capturing(s).unwrap()) };
+        // - Our own stream, and the legacy one.
+        let capturing = || unsafe { [stream, 0].map(|s| cuda.is_capturing(s, 0).unwrap()) };
         assert_eq!(capturing(), [false, false]);
         driver.capture(stream, true);
         assert_eq!(capturing(), [true, true]);

@@ -1,0 +1,176 @@
+"""The simulated CUDA driver (crates/simulated-driver) from Python: CUDA's functions, and the
+driver's ways in for tests. Knows no tensor.
+
+The library is the `libcuda.so.1` that the loader finds, so that it is the one which dlmpi finds."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+LEGACY, PER_THREAD = 1, 2
+NON_BLOCKING = 1
+PORTABLE = 1
+GLOBAL = 1
+CAPTURE_UNSUPPORTED, LAUNCH_FAILED = 900, 719
+
+_LONG = ctypes.c_uint64
+_SIZE = ctypes.c_size_t
+# Arguments of each function; all of CUDA's return an error number.
+_CUDA: dict[str, list[Any]] = {
+    "cuInit": [ctypes.c_uint],
+    "cuMemAlloc_v2": [ctypes.c_void_p, _SIZE],
+    "cuMemAllocManaged": [ctypes.c_void_p, _SIZE, ctypes.c_uint],
+    "cuMemFree_v2": [_LONG],
+    "cuMemHostAlloc": [ctypes.c_void_p, _SIZE, ctypes.c_uint],
+    "cuMemFreeHost": [ctypes.c_void_p],
+    "cuCtxSynchronize": [],
+    "cuStreamCreate": [ctypes.c_void_p, ctypes.c_uint],
+    "cuStreamDestroy_v2": [_LONG],
+    "cuStreamSynchronize": [_LONG],
+    "cuStreamWaitEvent": [_LONG, _LONG, ctypes.c_uint],
+    "cuEventCreate": [ctypes.c_void_p, ctypes.c_uint],
+    "cuEventRecord": [_LONG, _LONG],
+    "cuEventSynchronize": [_LONG],
+    "cuEventDestroy_v2": [_LONG],
+    "cuMemcpyHtoDAsync_v2": [_LONG, ctypes.c_void_p, _SIZE, _LONG],
+    "cuMemcpyDtoHAsync_v2": [ctypes.c_void_p, _LONG, _SIZE, _LONG],
+    "cuMemcpyDtoDAsync_v2": [_LONG, _LONG, _SIZE, _LONG],
+}
+_WAYS_IN: dict[str, tuple[Any, list[Any]]] = {
+    "simulated_read": (None, [ctypes.c_void_p, _LONG, _SIZE]),
+    "simulated_write": (None, [_LONG, ctypes.c_void_p, _SIZE]),
+    "simulated_capture": (None, [_LONG, ctypes.c_bool]),
+    "simulated_current": (ctypes.c_int, []),
+    "simulated_set_current": (None, [ctypes.c_int]),
+    "simulated_calls": (_LONG, [ctypes.c_char_p]),
+    "simulated_fail": (None, [ctypes.c_char_p, _LONG, ctypes.c_uint, ctypes.c_bool]),
+    "simulated_mend": (_LONG, []),
+    "simulated_alive": (_LONG, [ctypes.c_char_p]),
+}
+
+
+@functools.cache
+def library() -> Any:
+    found = ctypes.CDLL("libcuda.so.1")
+    assert hasattr(found, "simulated_alive"), "the driver that the loader finds is a real one"
+    for name, arguments in _CUDA.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, ctypes.c_uint
+    for name, (result, arguments) in _WAYS_IN.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, result
+    assert found.cuInit(0) == 0
+    return found
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call one of CUDA's functions, which must succeed."""
+    code = getattr(library(), name)(*arguments)
+    assert code == 0, f"{name}: error {code}"
+
+
+def given(name: str, *arguments: Any) -> int:
+    """What a function of CUDA's puts into its first argument."""
+    slot = ctypes.c_uint64()
+    call(name, ctypes.byref(slot), *arguments)
+    return slot.value
+
+
+@contextmanager
+def on(dev: int) -> Iterator[None]:
+    """Make a device current for a while."""
+    before = library().simulated_current()
+    library().simulated_set_current(dev)
+    try:
+        yield
+    finally:
+        library().simulated_set_current(before)
+
+
+def current() -> int:
+    return int(library().simulated_current())
+
+
+def calls(name: str) -> int:
+    return int(library().simulated_calls(name.encode()))
+
+
+def alive(what: str) -> int:
+    """How many "streams", "events", "pinned" or "memory" allocations, or "pending" pieces."""
+    return int(library().simulated_alive(what.encode()))
+
+
+def fail(name: str, after: int = 0, code: int = LAUNCH_FAILED, lasting: bool = False) -> None:
+    library().simulated_fail(name.encode(), after, code, lasting)
+
+
+def mend() -> int:
+    return int(library().simulated_mend())
+
+
+def stream(dev: int) -> int:
+    """A new non-blocking stream."""
+    with on(dev):
+        return given("cuStreamCreate", NON_BLOCKING)
+
+
+def capture(handle: int, dev: int, capturing: bool) -> None:
+    with on(dev):
+        library().simulated_capture(handle, capturing)
+
+
+class Memory:
+    """Memory of a device, never given back: that would wait for queued work."""
+
+    def __init__(self, n: int, dev: int, managed: bool = False) -> None:
+        self.n, self.dev, self.managed = n, dev, managed
+        with on(dev):
+            arguments = ("cuMemAllocManaged", n, GLOBAL) if managed else ("cuMemAlloc_v2", n)
+            self.start = given(*arguments) if n else 0
+
+    def now(self, offset: int = 0, n: int | None = None) -> bytes:
+        """What is in it now, whatever is queued."""
+        n = self.n - offset if n is None else n
+        found = ctypes.create_string_buffer(max(n, 1))
+        if n:
+            library().simulated_read(found, self.start + offset, n)
+        return found.raw[:n]
+
+    def put(self, data: bytes, offset: int = 0) -> None:
+        """Change it now, whatever is queued."""
+        if data:
+            library().simulated_write(self.start + offset, data, len(data))
+
+
+class Pool:
+    """Memory of earlier tests, used again: each test begins with other bytes in it."""
+
+    def __init__(self) -> None:
+        self.free: list[Memory] = []
+        self.lent: list[Memory] = []
+
+    def get(self, n: int, dev: int, managed: bool = False) -> Memory:
+        fits = (m for m in self.free if (m.dev, m.managed) == (dev, managed) and m.n == n)
+        memory = next(fits, None)
+        if memory is None:
+            memory = Memory(n, dev, managed)
+        else:
+            self.free.remove(memory)
+        self.lent.append(memory)
+        memory.put(b"\xee" * n)
+        return memory
+
+    def reset(self) -> None:
+        """Everything that was lent is free again; all work on it must have run."""
+        self.free += self.lent
+        self.lent = []
+
+
+def bytes_of(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
