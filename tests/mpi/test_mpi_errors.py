@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,64 @@ def test_truncation(comm, rng, *, dtype, layout, n):
     assert raised.value.Get_error_class() == MPI.ERR_TRUNCATE
     out.expect_first(out.flat()[:0])
     still_works(comm)
+
+
+NOBODY = MPI.PROC_NULL
+MPICH = "Open MPI" not in MPI.Get_library_version()
+#: Receives that cannot look at the message first.
+LATER = {
+    "Irecv": lambda comm, out, source: comm.Irecv(out, source),
+    "Isendrecv": lambda comm, out, source: comm.Isendrecv(None, NOBODY, 0, out, source),
+    "Isendrecv_replace": lambda comm, out, source: comm.Isendrecv_replace(out, NOBODY, 0, source),
+}
+MATCHED = {
+    "Sendrecv_replace": lambda comm, out, source: comm.Sendrecv_replace(out, NOBODY, 0, source),
+    "Mrecv": lambda comm, out, source: comm.Mprobe(source).Recv(out),
+    "Imrecv": lambda comm, out, source: comm.Mprobe(source).Irecv(out).Wait(),
+}
+
+
+@pytest.mark.parametrize("room", [1, 9, 40_000])
+@pytest.mark.parametrize(("framework", "step"), [("numpy", 1), ("numpy", 2), ("torch", 1)])
+@pytest.mark.parametrize("call", [*LATER, *MATCHED])
+def test_receives_that_do_not_measure_first(comm, *, call, framework, step, room):
+    """A message that is too long, there before its receive or not, writes into the room at most; one
+    that fits arrives. Bytes, of which each one counts."""
+    if room == 1 and "replace" in call:
+        pytest.skip("Open MPI 5.0.11 cannot be kept inside a single byte that is sent, too")
+    # Open MPI 5.0.11 loses the error of one half of a pair, and of small messages from the process itself,
+    # under plain mpi4py too.
+    told = MPICH or (comm.size > 1 and not call.startswith("Isendrecv"))
+    to, source = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    before, beyond = 100, 150_000
+    for length in (room + 9, room + 90_000, room, room // 2):
+        for early in (True, False) if call in LATER else (True,):
+            arena = np.full(before + room * step + beyond, 7, np.uint8)
+            out = arena[before : before + room * step : step]
+            tensor = out if framework == "numpy" else torch.from_numpy(out)
+            sent = np.arange(length).astype(np.uint8)
+            send = partial(PLAIN.COMM_WORLD.Isend, [sent, PLAIN.BYTE], to)
+            sending = send() if early else None
+            comm.Barrier()
+            try:
+                request = {**LATER, **MATCHED}[call](comm, tensor, source)
+                if not early:
+                    comm.Barrier()
+                    sending = send()
+                if request is not None and call in LATER:
+                    request.Wait()
+                error = None
+            except MPI.Exception as raised:
+                error = raised.Get_error_class()
+            if length <= room or error is not None or told:
+                assert error == (MPI.ERR_TRUNCATE if length > room else None)
+            sending.Wait()
+            if length <= room:
+                assert out[:length].tolist() == sent.tolist()
+                out[:length] = 7
+            else:
+                out[:] = 7
+            assert np.all(arena == 7)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "strided"])

@@ -2,11 +2,16 @@
 //! messages that are not eager; small ones from the process itself are cut without an error).
 //!
 //! There a message is matched first (`MPI_Mprobe`), measured, and received whole into memory of its own
-//! when it does not fit, so that `MPI_ERR_TRUNCATE` is all that happens.
+//! when it does not fit, so that `MPI_ERR_TRUNCATE` is all that happens. A non-blocking receive cannot
+//! wait for its message: what is there already is measured, else `guard.rs` makes the room.
 
-use mpi_runtime::{Comm, Datatype, Error, Family, Mpi, MpiError, StatusBuf, StatusPtr};
+use dlpack_core::{DType, View};
+use mpi_runtime::{
+    Comm, Datatype, Error as MpiCallError, Family, Message, Mpi, MpiError, Request, StatusBuf,
+    StatusPtr,
+};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::scratch::Scratch;
 use crate::wiretype::byte;
 
@@ -19,7 +24,8 @@ pub(crate) struct Room {
 }
 
 /// Whether this library needs the detour.
-pub(crate) fn overruns(mpi: &Mpi) -> bool {
+#[must_use]
+pub fn overruns(mpi: &Mpi) -> bool {
     mpi.family() == Family::OpenMpi
 }
 
@@ -56,17 +62,91 @@ pub(crate) unsafe fn recv(
             mpi.mrecv(room.ptr, room.count, room.datatype, &mut message, status)
         }?);
     }
-    let came = came.unwrap_or(0);
+    // SAFETY:
+    // - the message was matched here; `status` is writable.
+    Err(unsafe { receive_elsewhere(mpi, message, came.unwrap_or(0), comm, status) }?)
+}
+
+/// Starts to receive a message that has come already into `view`, which is `count` of `datatype`; `None`
+/// where none has. One that does not fit is received elsewhere, and is an error.
+///
+/// # Errors
+/// `MPI_ERR_TRUNCATE` in words, and what MPI reports.
+///
+/// # Safety
+/// - The elements of `view` lie one after the other, are writable, and nothing else touches or frees them until
+///   the request completes.
+pub unsafe fn receive_present(
+    mpi: &Mpi,
+    view: &View,
+    (count, datatype): (i64, Datatype),
+    (source, tag): (i32, i32),
+    comm: Comm,
+) -> Result<Option<Request>> {
+    let mut status = StatusBuf::new();
+    let status = status.as_ptr();
+    // SAFETY:
+    // - `status` is writable.
+    let Some(mut message) = unsafe { mpi.improbe(source, tag, comm, status) }? else {
+        return Ok(None);
+    };
+    // SAFETY:
+    // - MPI_Improbe has just filled `status`.
+    let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
+    let bytes = view.layout().nbytes();
+    if came.is_none_or(|came| came as usize <= bytes) {
+        // SAFETY:
+        // - the caller's promise; the message was matched here and is received here.
+        let request = unsafe { mpi.imrecv(view.data(), count, datatype, &mut message) }?;
+        return Ok(Some(request));
+    }
+    // SAFETY:
+    // - the message was matched here; `status` is writable.
+    let error = unsafe { receive_elsewhere(mpi, message, came.unwrap_or(0), comm, status) }?;
+    Err(too_long(mpi, error, (view.numel(), view.dtype(), bytes)))
+}
+
+/// Receives a message of `came` bytes into memory of its own, and tells the communicator's error handler.
+///
+/// # Safety
+/// - `message` was matched by this thread, and is received nowhere else.
+/// - `status` is a writable status of this library.
+unsafe fn receive_elsewhere(
+    mpi: &Mpi,
+    mut message: Message,
+    came: i64,
+    comm: Comm,
+    status: StatusPtr,
+) -> Result<Error> {
     let whole = Scratch::new(came as usize)?;
     // SAFETY:
     // - the scratch memory has room for the whole message, which is received once.
     unsafe { mpi.mrecv(whole.ptr(), came, byte(mpi), &mut message, status) }?;
     let code = mpi.constants().err_truncate;
     mpi.comm_call_errhandler(comm, code)?;
-    Err(Error::Mpi(MpiError {
+    Ok(MpiCallError::Mpi(MpiError {
         code,
         class: code,
         call: "MPI_Recv",
     })
     .into())
+}
+
+/// Says which room was too small, where that is the error.
+pub(crate) fn too_long(
+    mpi: &Mpi,
+    error: Error,
+    (elements, dtype, bytes): (usize, DType, usize),
+) -> Error {
+    let truncated = mpi.constants().err_truncate;
+    match error {
+        Error::Mpi(MpiCallError::Mpi(inner)) if inner.class == truncated => Error::Truncated {
+            error: inner.into(),
+            words: format!(
+                "the message is longer than the room for it, {elements} elements of {dtype} ({bytes} bytes): receive \
+                 into a larger tensor, or ask for the size first (Probe and Get_count)"
+            ),
+        },
+        other => other,
+    }
 }

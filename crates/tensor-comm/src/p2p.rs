@@ -113,23 +113,8 @@ impl Message {
 
     /// Says which room was too small, where that is the error.
     pub fn explain(&self, comm: Comm, error: Error) -> Error {
-        match error {
-            Error::Mpi(mpi_runtime::Error::Mpi(inner))
-                if inner.class == comm.mpi().constants().err_truncate =>
-            {
-                Error::Truncated {
-                    error: inner.into(),
-                    words: format!(
-                        "the message is longer than the room for it, {} elements of {} ({} bytes): receive into a larger \
-                         tensor, or ask for the size first (Probe and Get_count)",
-                        self.bytes / self.wire.bytes.max(1),
-                        self.side.dtype(),
-                        self.bytes
-                    ),
-                }
-            }
-            other => other,
-        }
+        let elements = self.bytes / self.wire.bytes.max(1);
+        arrival::too_long(comm.mpi(), error, (elements, self.side.dtype(), self.bytes))
     }
 }
 

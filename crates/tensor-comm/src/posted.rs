@@ -7,8 +7,10 @@
 use mpi_runtime::{Datatype, Mpi};
 
 use crate::arg::{Arg, Blocks, Part};
+use crate::arrival;
 use crate::counted::{Derived, counted, counted_blocks};
 use crate::error::{Result, value_error};
+use crate::guard::{self, Guard};
 use crate::side::{Ranges, Side};
 use crate::wire::Element;
 use crate::wiretype::moving_type;
@@ -42,6 +44,8 @@ pub struct Posted {
     bytes: usize,
     #[expect(dead_code, reason = "freed when the operation is over")]
     derived: Option<Derived>,
+    /// Of room for a message that may be longer, where the library must be kept inside.
+    guard: Option<Guard>,
 }
 
 // SAFETY:
@@ -75,13 +79,30 @@ impl Posted {
         let wire = moving_type(mpi, dtype, itemsize)?;
         let each = counted(mpi, part.count() / blocks.max(1), wire)?;
         let side = side(Ranges::part(part), flow)?;
+        let bytes = part.count() * itemsize;
+        let guarded = blocks == 0
+            && arrival::overruns(mpi)
+            && (!side.is_direct() || bytes < guard::LARGE)
+            && (flow == Flow::In || (flow == Flow::Through && bytes > 1));
+        let guard = match guarded {
+            // SAFETY:
+            // - the side has room for the part, writable, and lives as long as the guard; the tensor's owner
+            //   keeps the memory.
+            true => Some(unsafe { Guard::new(mpi, side.ptr(), bytes) }?),
+            false => None,
+        };
+        let (count, datatype) = match &guard {
+            Some(guard) => (1, guard.datatype()),
+            None => (each.count, each.datatype),
+        };
         Ok(Posted {
             side,
             flow,
-            counts: Counts::One(each.count),
-            datatype: each.datatype,
-            bytes: part.count() * itemsize,
+            counts: Counts::One(count),
+            datatype,
+            bytes,
             derived: each.derived,
+            guard,
         })
     }
 
@@ -106,6 +127,7 @@ impl Posted {
             datatype: each.datatype,
             bytes,
             derived: each.derived,
+            guard: None,
         })
     }
 
@@ -137,6 +159,9 @@ impl Posted {
     /// # Errors
     /// A device that cannot be copied to.
     pub fn settle(&self) -> Result<()> {
+        if let Some(guard) = &self.guard {
+            guard.settle();
+        }
         if self.flow == Flow::Out || self.side.is_direct() {
             return Ok(());
         }
