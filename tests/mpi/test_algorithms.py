@@ -6,6 +6,11 @@ right, the bits are the same on all ranks, and the same when the call is repeate
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
+import sys
+
 import numpy as np
 import pytest
 
@@ -154,6 +159,37 @@ def test_sub_communicators_and_many_calls(comm, rng):
             c.Allreduce(MPI.IN_PLACE, data)
             assert (data == sum(members) + i * len(members)).all()
     half.Free()
+
+
+def secret(n):
+    """Memory of n float32 that no other process can be given (Linux's memfd_secret)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    file = libc.syscall(447, 0) if sys.platform == "linux" else -1
+    if file < 0:
+        return None
+    os.ftruncate(file, 4 * n)
+    memory = mmap.mmap(file, 4 * n)
+    os.close(file)
+    return np.frombuffer(memory, np.float32)
+
+
+@pytest.mark.parametrize("kind", ["contributions", "results"])
+def test_memory_that_no_other_process_can_read(comm, rng, kind):
+    if MPI.Get_library_version().startswith("MPICH"):
+        pytest.skip("MPICH reads such memory itself, and fails")
+    n = 300_007
+    guarded = secret(n)
+    if not all(comm.allgather(guarded is not None)):
+        pytest.skip("this kernel has no secret memory")
+    who = int(rng.integers(comm.size))
+    sent, out = np.full(n, comm.rank + 1, np.float32), np.full(n, np.nan, np.float32)
+    if comm.rank == who:
+        guarded[:] = sent if kind == "contributions" else out
+        sent, out = (guarded, out) if kind == "contributions" else (sent, guarded)
+    comm.Allreduce(sent, out)
+    assert (out == comm.size * (comm.size + 1) // 2).all()
+    comm.Reduce(sent, out if comm.rank == who else None, root=who)
+    assert (out == comm.size * (comm.size + 1) // 2).all()
 
 
 def tensors(dtypes, shapes, rank):

@@ -13,13 +13,16 @@
 
 mod fold;
 mod geometry;
+mod near;
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use mpi_runtime::{Mpi, Request, StatusPtr};
 use smallvec::SmallVec;
 
 use crate::error::Result;
+use crate::ground::peers::Peers;
 use crate::ground::process;
 use crate::scratch::Scratch;
 use crate::wiretype::WireType;
@@ -51,10 +54,23 @@ pub(crate) enum Output {
 }
 
 /// The place of one call on the private communicator.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Lane {
     pub comm: mpi_runtime::Comm,
     pub tag: i32,
+    /// The ranks' processes, where they can read each other's memory.
+    pub peers: Option<Arc<Peers>>,
+}
+
+/// How far a reduction came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing moved.
+    Idle,
+    /// Something moved.
+    Moved,
+    /// It has ended.
+    Ended,
 }
 
 /// A reduction by direct exchange, ready.
@@ -88,6 +104,8 @@ pub(crate) struct Flight<D> {
     /// Where owned results are kept that have no place in the tensor: one block for even chunks and one
     /// for odd ones, since they are still leaving when the next contributions arrive; or all of them.
     results: *mut u8,
+    /// Where ranks read each other's memory.
+    near: Option<near::Near>,
 }
 
 /// What happens when the messages under way have landed.
@@ -97,6 +115,8 @@ enum Stage {
     Start,
     /// The contributions to this chunk are combined.
     Combine(usize),
+    /// Ranks read each other's memory: how far this one is.
+    Near(near::Stage),
     /// The last results have come.
     End,
 }
@@ -120,7 +140,7 @@ impl Direct {
         let mut flight = Flight::new(self, lane)?;
         // SAFETY:
         // - by the caller's promise.
-        unsafe { flight.advance(true) }.map(|_| ())
+        unsafe { flight.advance(true) }.map(drop)
     }
 
     /// Elements that this rank owns.
@@ -150,45 +170,63 @@ impl Direct {
 impl<D: Deref<Target = Direct>> Flight<D> {
     /// Ready to start.
     pub fn new(call: D, lane: Lane) -> Result<Flight<D>> {
-        let item = call.wire.bytes;
-        let block = call.geometry.largest() * item;
-        let kept = match call.output {
-            Output::Whole(_) | Output::Owned(_, false) => 0,
-            Output::Nowhere => 2 * block,
-            Output::Owned(_, true) => call.owned() * item,
-        };
-        let scratch = Scratch::new((call.ranks - 1) * block + kept)?;
-        let arrivals = scratch.ptr();
-        Ok(Flight {
+        let near = near::Near::of(&call, &lane);
+        let mut flight = Flight {
             lane,
             stage: Stage::Start,
             requests: SmallVec::new(),
             receives: SmallVec::new(),
-            results: arrivals.wrapping_add((call.ranks - 1) * block),
-            arrivals,
-            scratch: Some(scratch),
+            results: std::ptr::null_mut(),
+            arrivals: std::ptr::null_mut(),
+            scratch: None,
+            near: None,
             call,
-        })
+        };
+        match near {
+            Some(near) => flight.make_room_near(near)?,
+            None => flight.make_room()?,
+        }
+        Ok(flight)
     }
 
-    /// Goes on as far as it can without waiting, or to the end if `block`; says whether it has ended.
+    /// Scratch memory for messages.
+    fn make_room(&mut self) -> Result<()> {
+        let Direct { output, ranks, .. } = *self.call;
+        let item = self.call.wire.bytes;
+        let block = self.call.geometry.largest() * item;
+        let kept = match output {
+            Output::Whole(_) | Output::Owned(_, false) => 0,
+            Output::Nowhere => 2 * block,
+            Output::Owned(_, true) => self.call.owned() * item,
+        };
+        self.take_scratch((ranks - 1) * block, kept)
+    }
+
+    fn take_scratch(&mut self, arrivals: usize, results: usize) -> Result<()> {
+        let scratch = Scratch::new(arrivals + results)?;
+        self.arrivals = scratch.ptr();
+        self.results = self.arrivals.wrapping_add(arrivals);
+        self.scratch = Some(scratch);
+        Ok(())
+    }
+
+    /// Goes on as far as it can without waiting, or to the end if `block`.
     ///
     /// # Safety
     /// - As for [`Direct::run`], from the first call until it has ended, or for ever after an error.
-    pub unsafe fn advance(&mut self, block: bool) -> Result<bool> {
+    pub unsafe fn advance(&mut self, block: bool) -> Result<Progress> {
         let chunks = self.call.geometry.chunks();
+        let mut progress = Progress::Idle;
         loop {
             if !self.land(block)? {
-                return Ok(false);
+                return Ok(progress);
             }
+            progress = Progress::Moved;
             // SAFETY:
             // - by the caller's promise; everything that was under way has landed.
             unsafe {
                 match self.stage {
-                    Stage::Start => {
-                        self.exchange(0)?;
-                        self.stage = Stage::Combine(0);
-                    }
+                    Stage::Start => self.start()?,
                     Stage::Combine(chunk) => {
                         self.combine(chunk);
                         self.deliver(chunk)?;
@@ -199,16 +237,39 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                             Stage::End
                         };
                     }
+                    Stage::Near(stage) => {
+                        self.stage = self.approach(stage)?;
+                        if !block && self.requests.is_empty() {
+                            // Others get their turn between two pieces of work.
+                            return Ok(progress);
+                        }
+                    }
                     Stage::End => {
                         if let Output::Owned(home, true) = self.call.output {
                             let bytes = self.call.owned() * self.call.wire.bytes;
                             std::ptr::copy_nonoverlapping(self.results, home, bytes);
                         }
-                        return Ok(true);
+                        return Ok(Progress::Ended);
                     }
                 }
             }
         }
+    }
+
+    /// # Safety
+    /// - As for [`Direct::run`].
+    unsafe fn start(&mut self) -> Result<()> {
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe {
+            self.stage = if self.near.is_some() {
+                Stage::Near(self.greet()?)
+            } else {
+                self.exchange(0)?;
+                Stage::Combine(0)
+            };
+        }
+        Ok(())
     }
 
     /// Where the result of the block that this rank owns goes.
@@ -332,7 +393,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         let Direct { mpi, wire, .. } = *self.call;
         if n > 0 {
             let count = (n * wire.units) as i64;
-            let Lane { comm, tag } = self.lane;
+            let Lane { comm, tag, .. } = self.lane;
             // SAFETY:
             // - by the caller's promise.
             let request = unsafe { mpi.irecv(at, count, wire.datatype, source as i32, tag, comm) }?;
@@ -348,7 +409,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         let Direct { mpi, wire, .. } = *self.call;
         if n > 0 {
             let count = (n * wire.units) as i64;
-            let Lane { comm, tag } = self.lane;
+            let Lane { comm, tag, .. } = self.lane;
             // SAFETY:
             // - by the caller's promise.
             let request = unsafe { mpi.isend(at, count, wire.datatype, target as i32, tag, comm) }?;
@@ -410,6 +471,6 @@ impl<D> Drop for Flight<D> {
             }
         }
         // MPI may still read here.
-        std::mem::forget(self.scratch.take());
+        std::mem::forget((self.scratch.take(), self.near.take()));
     }
 }

@@ -55,6 +55,14 @@ impl Geometry {
         longest.div_ceil(self.chunk)
     }
 
+    /// Number of elements of all ranks.
+    pub fn elements(&self) -> usize {
+        match &self.extent {
+            Extent::Whole(n) => *n,
+            Extent::Blocks(blocks) => blocks.iter().map(|block| block.1).sum(),
+        }
+    }
+
     /// First element, and number of elements, of what `rank` owns in chunk number `chunk`.
     pub fn block(&self, chunk: usize, rank: usize) -> (usize, usize) {
         let cut = |n: usize| {
@@ -110,6 +118,7 @@ mod tests {
             .filter(|block| block.1 > 0)
             .collect();
         assert!(blocks.iter().all(|block| block.1 <= geometry.largest()));
+        assert_eq!(geometry.elements(), total);
         blocks.sort_unstable();
         let mut at = 0;
         for (first, n) in blocks {

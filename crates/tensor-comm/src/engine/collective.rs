@@ -15,9 +15,10 @@ use mpi_runtime::{CountArrays, Request, StatusPtr};
 
 use super::operation::{Job, Step};
 use crate::comm::Comm;
-use crate::direct::{Direct, Flight, Lane};
+use crate::direct::{Direct, Flight, Lane, Progress};
 use crate::error::Result;
 use crate::ground::exchange::Exchange;
+use crate::ground::peers::Peers;
 use crate::ground::state::State;
 use crate::plan::Plan;
 use crate::trace::{self, Span};
@@ -42,6 +43,8 @@ struct Order {
     ticket: Option<u64>,
     /// The tag of our own algorithm's messages.
     tag: i32,
+    /// Taken when the call was made: the ranks may agree on it at a later one.
+    peers: Option<Arc<Peers>>,
 }
 
 /// One collective.
@@ -58,8 +61,13 @@ pub(crate) struct Collective {
 
 impl Order {
     fn new(state: Arc<State>, tag: i32) -> Order {
-        let ticket = Some(state.ticket());
-        Order { state, ticket, tag }
+        let (ticket, peers) = (Some(state.ticket()), state.peers());
+        Order {
+            state,
+            ticket,
+            tag,
+            peers,
+        }
     }
 
     fn forfeit(&mut self) {
@@ -149,8 +157,8 @@ impl Collective {
             return Ok(false);
         };
         if let Some(direct) = plan.direct.take() {
-            let tag = order.tag;
-            let flight = Flight::new(Box::new(direct), Lane { comm, tag })?;
+            let (tag, peers) = (order.tag, order.peers.take());
+            let flight = Flight::new(Box::new(direct), Lane { comm, tag, peers })?;
             self.stage = Stage::Exchanging(Box::new(flight));
             return Ok(true);
         }
@@ -165,19 +173,23 @@ impl Collective {
         Ok(true)
     }
 
-    /// The flight: whether it has landed.
-    fn land(&mut self) -> Result<bool> {
+    /// The flight: how far it came.
+    fn land(&mut self) -> Result<Progress> {
         let landed = match &mut self.stage {
             Stage::Flying(request, _) => {
                 // SAFETY:
                 // - the request is this operation's, and completed nowhere else.
                 let landed = unsafe { self.comm.mpi().test(request, StatusPtr::ignore()) };
-                landed.map_err(Into::into)
+                match landed {
+                    Ok(true) => Ok(Progress::Ended),
+                    Ok(false) => Ok(Progress::Idle),
+                    Err(error) => Err(error.into()),
+                }
             }
             // SAFETY:
             // - the plan's sides are what the exchange was made for; they live as long as the operation.
             Stage::Exchanging(flight) => unsafe { flight.advance(false) },
-            _ => Ok(false),
+            _ => Ok(Progress::Idle),
         };
         landed.map_err(|error| match &self.order {
             Some(Order { state, .. }) => state.report(error),
@@ -204,8 +216,10 @@ impl Job for Collective {
             }
             step = Step::Moved;
         }
-        if !self.land()? {
-            return Ok(step);
+        match self.land()? {
+            Progress::Idle => return Ok(step),
+            Progress::Moved => return Ok(Step::Moved),
+            Progress::Ended => {}
         }
         let settled = self.plan.as_ref().map_or(Ok(()), |plan| plan.settle());
         trace::ended(&mut self.seen.1, settled).map(|()| Step::Ended)

@@ -138,8 +138,8 @@ impl Gate {
         let nowhere = || Error::State("dlmpi: this call has no place of its own".into());
         let state = self.state().ok_or_else(nowhere)?;
         let comm = state.private(true)?.ok_or_else(nowhere)?;
-        let tag = self.tag();
-        work(Lane { comm, tag }).map_err(|error| state.report(error))
+        let (tag, peers) = (self.tag(), state.peers());
+        work(Lane { comm, tag, peers }).map_err(|error| state.report(error))
     }
 
     /// The comparison that is due before this call, if one is.

@@ -44,6 +44,16 @@ pub enum Choice {
     Own,
 }
 
+/// Whether ranks of one node read each other's memory (Linux's cross-memory attach).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cma {
+    /// Where the system lets all of them.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
 /// The settings of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -55,6 +65,8 @@ pub struct Settings {
     pub memory_order: bool,
     /// `DLMPI_ALLREDUCE`: `auto`, `mpi` or `own`.
     pub allreduce: Choice,
+    /// `DLMPI_CMA`: `auto` or `off`.
+    pub cma: Cma,
     /// `DLMPI_TIMEOUT`: how long a collective may take, and whether ranks ask each other.
     pub timeout: Timeout,
 }
@@ -150,6 +162,10 @@ impl Settings {
             allreduce,
             plain: choose("DLMPI_COLLECTIVES", &["own", "mpi"])? == 1,
             memory_order: choose("DLMPI_ORDER", &["logical", "memory"])? == 1,
+            cma: match choose("DLMPI_CMA", &["auto", "off"])? {
+                1 => Cma::Off,
+                _ => Cma::Auto,
+            },
             timeout: match variable("DLMPI_TIMEOUT") {
                 None => Timeout::Off,
                 Some(text) => Timeout::parse(&text).ok_or_else(|| {
@@ -167,6 +183,7 @@ impl Settings {
             | (u64::from(self.plain) << 8)
             | (u64::from(self.memory_order) << 9)
             | ((self.allreduce as u64) << 10)
+            | ((self.cma as u64) << 12)
             | (self.timeout.word() << 16)
     }
 
@@ -188,8 +205,12 @@ impl Settings {
             Choice::Mpi => "mpi",
             Choice::Own => "own",
         };
+        let cma = match self.cma {
+            Cma::Auto => "auto",
+            Cma::Off => "off",
+        };
         format!(
-            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce} DLMPI_TIMEOUT={}",
+            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce} DLMPI_CMA={cma} DLMPI_TIMEOUT={}",
             self.timeout
         )
     }
@@ -252,8 +273,10 @@ mod tests {
             .flat_map(|check| ["own", "mpi"].map(|c| (*check, c)))
             .flat_map(|(check, c)| ["logical", "memory"].map(|o| (check, c, o)))
             .flat_map(|(check, c, o)| ["auto", "mpi", "own"].map(|a| (check, c, o, a)))
-            .filter_map(|(check, c, o, a)| {
+            .flat_map(|row| ["auto", "off"].map(|cma| (row, cma)))
+            .filter_map(|((check, c, o, a), cma)| {
                 from(&[
+                    ("DLMPI_CMA", cma),
                     ("DLMPI_CHECK", check),
                     ("DLMPI_COLLECTIVES", c),
                     ("DLMPI_ORDER", o),
@@ -266,7 +289,7 @@ mod tests {
         let mut distinct = words.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        assert_eq!((words.len(), distinct.len()), (36, 36));
+        assert_eq!((words.len(), distinct.len()), (72, 72));
     }
 
     #[test]

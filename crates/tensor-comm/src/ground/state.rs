@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use mpi_runtime::{Keyval, Mpi};
 
+use super::peers::Peers;
 use super::place;
 use super::private::{self, Private};
 use super::process;
@@ -36,6 +37,8 @@ pub(crate) struct State {
     holder: AtomicUsize,
     /// Where the ranks run, once they have agreed on it.
     place: OnceLock<Place>,
+    /// Their processes, where they have found that they can read each other's memory.
+    peers: OnceLock<Arc<Peers>>,
     /// A number that all ranks know this communicator by, once they have agreed on it, else 0.
     id: AtomicU64,
     /// The members' ranks in `COMM_WORLD`, once somebody asked.
@@ -71,6 +74,7 @@ impl State {
             private: Mutex::new(Private::Absent),
             receives: Mutex::default(),
             place: OnceLock::new(),
+            peers: OnceLock::new(),
             id: AtomicU64::new(0),
             members: OnceLock::new(),
             holder: AtomicUsize::new(0),
@@ -203,9 +207,19 @@ impl State {
     pub fn agree_place(&self) -> Result<()> {
         if self.place.get().is_none() {
             let place = place::agree(self.comm)?;
+            if place != Place::Apart
+                && let Some(peers) = Peers::agree(self.comm)?
+            {
+                self.peers.get_or_init(|| peers);
+            }
             self.place.get_or_init(|| place);
         }
         Ok(())
+    }
+
+    /// The ranks' processes, where all have found that they can read each other's memory.
+    pub fn peers(&self) -> Option<Arc<Peers>> {
+        self.peers.get().cloned()
     }
 
     /// A tag for the private duplicate that tells concurrent exchanges apart, and the phases of a call: two

@@ -1,0 +1,172 @@
+//! Memory of the other processes of this node, read without their help (Linux's cross-memory attach).
+//!
+//! Whether that is allowed (same user, seccomp, Yama, namespaces) is found out by trying: every rank reads a
+//! number out of every other one, and only where all can, any does. Knows addresses, not tensors.
+
+use std::sync::{Arc, OnceLock};
+
+use mpi_runtime::{Basic, BuiltinOp};
+
+use super::settings::{Cma, Settings};
+use crate::comm::Comm;
+use crate::error::{Error, Result, value_error};
+
+/// Ranks up to which each is tried with each.
+const MOST: usize = 64;
+
+/// The processes of a communicator's ranks, each of which may read every other one's memory.
+#[derive(Debug)]
+pub(crate) struct Peers(Box<[libc::pid_t]>);
+
+impl Peers {
+    /// Tries it on a communicator whose ranks share a node. Every rank must do so at the same call.
+    pub fn agree(comm: Comm) -> Result<Option<Arc<Peers>>> {
+        let ranks = comm.size()?;
+        if Settings::get()?.cma == Cma::Off || !cfg!(target_os = "linux") || ranks > MOST {
+            return Ok(None);
+        }
+        let mpi = comm.mpi();
+        let uint64 = mpi
+            .datatype(Basic::Uint64)
+            .ok_or_else(|| value_error!("this MPI has no UINT64_T"))?;
+        invite();
+        let token = token();
+        let own = [
+            u64::from(std::process::id()),
+            std::ptr::from_ref(token).addr() as u64,
+            *token,
+        ];
+        let mut all = vec![[0u64; 3]; ranks];
+        // SAFETY:
+        // - the receive side holds three uint64 of each rank, the send side three, and they lie apart.
+        unsafe {
+            let (sent, got) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
+            mpi.allgather(sent, 3, uint64, got, 3, uint64, comm.raw())
+        }?;
+        let peers = Peers(all.iter().map(|one| one[0] as libc::pid_t).collect());
+        let can = all.iter().enumerate().all(|(peer, [_, place, token])| {
+            let mut read = 0u64;
+            // SAFETY:
+            // - the number is ours to write.
+            let done = unsafe { peers.read(peer, *place as usize, (&raw mut read).cast(), 8) };
+            done.is_ok() && read == *token
+        });
+        let (own, mut least) = (u64::from(can), 0u64);
+        // SAFETY:
+        // - both are one uint64, apart from each other.
+        unsafe {
+            let (sent, got) = ((&raw const own).cast(), (&raw mut least).cast());
+            mpi.allreduce(sent, got, 1, uint64, mpi.op(BuiltinOp::Min), comm.raw())
+        }?;
+        Ok((least == 1).then(|| Arc::new(peers)))
+    }
+
+    /// Copies `bytes` from the address `from` of a rank's process.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the process is gone, or forbids it by now.
+    ///
+    /// # Safety
+    /// - `to` is valid for writes of `bytes`.
+    pub unsafe fn read(&self, rank: usize, from: usize, to: *mut u8, bytes: usize) -> Result<()> {
+        let pid = self.0.get(rank).copied().unwrap_or(0);
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe { read(pid, from, to, bytes) }
+            .map_err(|why| Error::State(format!("reading memory of rank {rank}: {why}")))
+    }
+}
+
+/// Whether others can read this memory of ours: some that a device maps they cannot. The ends are tried.
+pub(crate) fn is_readable(at: *const u8, bytes: usize) -> bool {
+    let own = std::process::id() as libc::pid_t;
+    [0, bytes.saturating_sub(1)].into_iter().all(|offset| {
+        let mut byte = 0u8;
+        // SAFETY:
+        // - the byte is ours to write.
+        bytes == 0 || unsafe { read(own, at.addr() + offset, &raw mut byte, 1) }.is_ok()
+    })
+}
+
+/// # Safety
+/// - `to` is valid for writes of `bytes`.
+#[cfg(target_os = "linux")]
+unsafe fn read(pid: libc::pid_t, from: usize, to: *mut u8, bytes: usize) -> std::io::Result<()> {
+    let mut done = 0;
+    while done < bytes {
+        let local = libc::iovec {
+            iov_base: to.wrapping_add(done).cast(),
+            iov_len: bytes - done,
+        };
+        let remote = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(from.wrapping_add(done)),
+            iov_len: bytes - done,
+        };
+        // SAFETY:
+        // - the local side is writable, by the caller's promise; the kernel judges the remote one.
+        let got =
+            unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        match usize::try_from(got) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => done += got,
+            Err(_) => return Err(std::io::Error::last_os_error()),
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// - None: nothing is read.
+#[cfg(not(target_os = "linux"))]
+unsafe fn read(_: libc::pid_t, _: usize, _: *mut u8, _: usize) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+/// Where Yama lets only ancestors read a process, the launcher's process and its other children may read
+/// this one, too.
+fn invite() {
+    #[cfg(target_os = "linux")]
+    if std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|s| s.trim() == "1")
+    {
+        // SAFETY:
+        // - it takes numbers. Where it fails, the trial does.
+        unsafe {
+            libc::prctl(
+                libc::PR_SET_PTRACER,
+                libc::getppid() as libc::c_ulong,
+                0,
+                0,
+                0,
+            )
+        };
+    }
+}
+
+/// What the others read in the trial: a number that no other process has at the same place by chance.
+fn token() -> &'static u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static TOKEN: OnceLock<u64> = OnceLock::new();
+    TOKEN.get_or_init(|| RandomState::new().hash_one(std::process::id()))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_whole_or_refused() {
+        let from: Vec<u8> = (0..100_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        let mut to = vec![0u8; from.len()];
+        let peers = Peers(Box::new([std::process::id() as libc::pid_t]));
+        // SAFETY:
+        // - the vector holds as many bytes.
+        unsafe { peers.read(0, from.as_ptr().addr(), to.as_mut_ptr(), to.len()) }.expect("ours");
+        assert_eq!(from, to);
+        // SAFETY:
+        // - as above.
+        let gone = unsafe { peers.read(0, 8, to.as_mut_ptr(), 8) };
+        assert!(matches!(gone, Err(Error::State(words)) if words.contains("rank 0")));
+        assert!(is_readable(from.as_ptr(), from.len()) && is_readable(std::ptr::null(), 0));
+        assert!(!is_readable(std::ptr::without_provenance(8), 1));
+    }
+}
