@@ -1,6 +1,6 @@
 //! The blocking collectives: tensors in, one call of `tensor-comm`, tensors told.
 
-use tensor_comm::{Arg, Call, CallKind, Part, View};
+use tensor_comm::{Arg, Call, CallKind, Part, View, refuse};
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -17,6 +17,17 @@ pub(crate) fn call(kind: CallKind, op: Option<Op>, root: i32) -> Call {
     let mut call = Call::new(kind);
     (call.op, call.root) = (op.map(Op::native), root);
     call
+}
+
+/// How the other ranks are told of a refusal.
+pub(crate) type Refuse = fn(&tensor_comm::Comm, CallKind, tensor_comm::Error) -> tensor_comm::Error;
+
+/// Which scan is meant.
+pub(crate) fn scan_kind(exclusive: bool) -> CallKind {
+    match exclusive {
+        true => CallKind::Exscan,
+        false => CallKind::Scan,
+    }
 }
 
 /// # Collectives
@@ -59,7 +70,7 @@ impl Comm<'_> {
     /// # Errors
     /// - As for all collectives.
     pub fn broadcast(&self, tensor: &mut (impl TensorMut + ?Sized), root: i32) -> Result<()> {
-        let call = call(CallKind::Bcast, None, self.checked_root(root)?);
+        let call = self.rooted(CallKind::Bcast, None, root, refuse)?;
         self.run(call, None, Some(&mut &mut *tensor))
     }
 
@@ -88,7 +99,7 @@ impl Comm<'_> {
         op: Op,
         root: i32,
     ) -> Result<()> {
-        let call = call(CallKind::Reduce, Some(op), self.checked_root(root)?);
+        let call = self.rooted(CallKind::Reduce, Some(op), root, refuse)?;
         self.run(call, Some(&send), recv)
     }
 
@@ -162,8 +173,9 @@ impl Comm<'_> {
         let comm = self.enter()?;
         let mut tensors: Vec<&mut T> = tensors.into_iter().collect();
         let loans: Result<Vec<Loan<'_>>> = tensors.iter_mut().map(|t| t.lend_mut()).collect();
-        let loans = loans.inspect_err(|why| {
-            tensor_comm::refuse_many(&comm, why.as_refusal());
+        let loans = loans.map_err(|why| {
+            let told = tensor_comm::refuse_many(&comm, why.as_refusal());
+            why.after(told)
         })?;
         let views: Vec<View> = loans.iter().map(|loan| loan.view().clone()).collect();
         let done = tensor_comm::all_reduce_many(&comm, &views, op.native());
@@ -194,7 +206,7 @@ impl Comm<'_> {
         recv: Option<&mut dyn TensorMut>,
         root: i32,
     ) -> Result<()> {
-        let call = call(CallKind::Gather, None, self.checked_root(root)?);
+        let call = self.rooted(CallKind::Gather, None, root, refuse)?;
         self.run(call, Some(&send), recv)
     }
 
@@ -243,7 +255,7 @@ impl Comm<'_> {
         recv: &mut (impl TensorMut + ?Sized),
         root: i32,
     ) -> Result<()> {
-        let call = call(CallKind::Scatter, None, self.checked_root(root)?);
+        let call = self.rooted(CallKind::Scatter, None, root, refuse)?;
         self.run(call, send, Some(&mut &mut *recv))
     }
 
@@ -317,16 +329,28 @@ impl Comm<'_> {
         op: Op,
         exclusive: bool,
     ) -> Result<()> {
-        let kind = match exclusive {
-            true => CallKind::Exscan,
-            false => CallKind::Scan,
-        };
-        let call = call(kind, Some(op), 0);
+        let call = call(scan_kind(exclusive), Some(op), 0);
         self.run(call, Some(&send), Some(&mut &mut *recv))
     }
 
-    pub(crate) fn checked_root(&self, root: i32) -> Result<i32> {
-        self.checked_rank("root", root)
+    /// A call with a root; `refuse` tells the others of a wrong one.
+    pub(crate) fn rooted(
+        &self,
+        kind: CallKind,
+        op: Option<Op>,
+        root: i32,
+        refuse: Refuse,
+    ) -> Result<Call> {
+        let root = self
+            .checked_rank("root", root)
+            .map_err(|why| match self.enter() {
+                Ok(comm) => {
+                    let told = refuse(&comm, kind, why.as_refusal());
+                    why.after(told)
+                }
+                Err(_) => why,
+            })?;
+        Ok(call(kind, op, root))
     }
 
     pub(crate) fn checked_rank(&self, name: &str, rank: i32) -> Result<i32> {
@@ -347,17 +371,17 @@ impl Comm<'_> {
         recv: Option<&mut dyn TensorMut>,
     ) -> Result<()> {
         let comm = self.enter()?;
-        let refuse = |why: Error| {
-            tensor_comm::refuse(&comm, call.kind, why.as_refusal());
-            why
+        let refused = |why: Error| {
+            let told = refuse(&comm, call.kind, why.as_refusal());
+            why.after(told)
         };
         let send = send.map(|tensor| tensor.lend()).transpose();
-        let send = send.map_err(refuse)?;
+        let send = send.map_err(refused)?;
         let Some(recv) = recv else {
             call.send = send.as_ref().map_or(call.send, whole);
             return Ok(tensor_comm::run(&comm, &call)?);
         };
-        let loan = recv.lend_mut().map_err(refuse)?;
+        let loan = recv.lend_mut().map_err(refused)?;
         call.send = send.as_ref().map_or(call.send, whole);
         call.recv = whole(&loan);
         let done = tensor_comm::run(&comm, &call);

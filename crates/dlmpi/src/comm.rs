@@ -6,6 +6,10 @@ use std::thread::ThreadId;
 use mpi_runtime::{Mpi, ThreadLevel};
 
 use crate::error::{Error, Result};
+use crate::observe;
+
+/// What every MPI has at least.
+const LARGEST_TAG: i32 = 32_767;
 
 /// A group of ranks that communicate with each other.
 ///
@@ -34,6 +38,8 @@ pub struct Comm<'mpi> {
     raw: mpi_runtime::Comm,
     rank: i32,
     size: usize,
+    /// Of the messages' tags.
+    largest_tag: i32,
     /// The only thread that may call MPI, where not all may.
     caller: Option<ThreadId>,
     /// Made here, and freed when dropped.
@@ -54,6 +60,7 @@ impl<'mpi> Comm<'mpi> {
             // Neither fails on a communicator that every MPI has.
             rank: mpi.comm_rank(raw).unwrap_or(0),
             size: mpi.comm_size(raw).unwrap_or(1) as usize,
+            largest_tag: mpi.tag_ub(mpi.comm_world()).unwrap_or(LARGEST_TAG),
             caller: (level < ThreadLevel::Multiple).then(|| std::thread::current().id()),
             owned: false,
             life: PhantomData,
@@ -78,11 +85,13 @@ impl<'mpi> Comm<'mpi> {
                     .into(),
             ));
         }
+        observe::trace(mpi)?;
         Ok(Comm {
             mpi,
             raw,
             rank: mpi.comm_rank(raw)?,
             size: mpi.comm_size(raw)? as usize,
+            largest_tag: mpi.tag_ub(mpi.comm_world())?,
             caller: (!multiple).then(|| std::thread::current().id()),
             owned: false,
             life: PhantomData,
@@ -205,6 +214,7 @@ impl<'mpi> Comm<'mpi> {
             raw,
             rank: 0,
             size: 1,
+            largest_tag: self.largest_tag,
             caller: self.caller,
             owned: true,
             life: PhantomData,
@@ -213,6 +223,10 @@ impl<'mpi> Comm<'mpi> {
         made.rank = self.mpi.comm_rank(raw)?;
         made.size = self.mpi.comm_size(raw)? as usize;
         Ok(made)
+    }
+
+    pub(crate) fn largest_tag(&self) -> i32 {
+        self.largest_tag
     }
 
     /// The library.

@@ -37,10 +37,11 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KnownTo {
-    /// This one, surely. It was found before MPI was entered. Of a collective that was checked, the other ranks
-    /// learn by an [`ErrorKind::Mismatch`]; of any other operation they do not, and wait.
+    /// This one, surely. It was found before MPI was entered, in a message or in a collective that was not checked: the
+    /// other ranks wait.
     ThisRank,
-    /// Every rank of the communicator has this error from the same call, and none is left waiting.
+    /// Every rank of the communicator has an error from the same call, and none is left waiting: this one, or, of
+    /// what this rank refused in a collective that was checked, an [`ErrorKind::Mismatch`] that tells of it.
     EveryRank,
     /// Nobody can tell: MPI reported it here.
     Unknown,
@@ -94,6 +95,18 @@ impl Error {
     /// Which ranks know.
     pub fn known_to(&self) -> KnownTo {
         self.known_to
+    }
+
+    /// This error of a refused collective, once `tensor-comm` has told the other ranks where the call was checked.
+    pub(crate) fn after(self, told: tensor_comm::Error) -> Error {
+        match told {
+            tensor_comm::Error::Told(_) => Error {
+                known_to: KnownTo::EveryRank,
+                ..self
+            },
+            error @ tensor_comm::Error::Mpi(_) => error.into(),
+            _ => self,
+        }
     }
 
     /// As `tensor-comm` takes it, to tell the other ranks.
@@ -157,6 +170,12 @@ impl From<tensor_comm::Error> for Error {
         let text = error.to_string();
         let (kind, known_to) = match error {
             E::Mpi(error) => return error.into(),
+            E::Told(error) => {
+                return Error {
+                    known_to: KnownTo::EveryRank,
+                    ..Error::from(*error)
+                };
+            }
             E::Truncated { error, .. } => {
                 let kind = error.mpi().map_or(ErrorKind::State, |mpi| ErrorKind::Mpi {
                     code: mpi.code,

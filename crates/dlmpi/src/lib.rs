@@ -8,7 +8,9 @@ mod collectives;
 mod comm;
 pub mod dlpack;
 mod error;
+mod immediate;
 mod messages;
+mod observe;
 mod op;
 mod scope;
 #[cfg(feature = "cudarc")]

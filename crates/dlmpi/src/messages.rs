@@ -1,6 +1,7 @@
 //! Point-to-point: one MPI message each, whose other side may be any MPI program.
 
 use mpi_runtime::{Basic, StatusBuf};
+use tensor_comm::engine::Came;
 use tensor_comm::{Part, SendMode};
 
 use crate::comm::Comm;
@@ -48,6 +49,16 @@ pub struct Status {
     pub elements: usize,
 }
 
+impl From<Came> for Status {
+    fn from(came: Came) -> Status {
+        Status {
+            source: came.source,
+            tag: came.tag,
+            elements: came.elements,
+        }
+    }
+}
+
 /// # Messages
 ///
 /// Ranks and tags are checked here; besides, [`crate::ErrorKind::Tensor`] for a tensor that cannot be lent, and
@@ -72,7 +83,7 @@ impl Comm<'_> {
     /// - As for all messages.
     pub fn send(&self, tensor: &(impl Tensor + ?Sized), dest: i32, tag: i32) -> Result<()> {
         let comm = self.enter()?;
-        let (dest, tag) = (self.checked_rank("dest", dest)?, checked_tag(tag)?);
+        let (dest, tag) = (self.checked_rank("dest", dest)?, self.checked_tag(tag)?);
         let loan = tensor.lend()?;
         let part = Part::whole(loan.view().clone());
         Ok(tensor_comm::send(
@@ -99,12 +110,12 @@ impl Comm<'_> {
         let mut status = StatusBuf::new();
         let loan = tensor.lend_mut()?;
         let part = Part::whole(loan.view().clone());
-        let item = part.view().itemsize();
+        let room = (part.view().numel(), part.view().itemsize());
         let done = tensor_comm::recv(&comm, &part, source, tag, status.as_ptr());
         drop(loan);
         tensor.wrote();
         done?;
-        self.status(&mut status, item)
+        self.status(&mut status, room)
     }
 
     /// Sends one message and receives another, at once, so that ranks which do so in a circle do not wait for each
@@ -132,14 +143,17 @@ impl Comm<'_> {
         recv_tag: impl Into<Tag>,
     ) -> Result<Status> {
         let comm = self.enter()?;
-        let (dest, send_tag) = (self.checked_rank("dest", dest)?, checked_tag(send_tag)?);
+        let (dest, send_tag) = (
+            self.checked_rank("dest", dest)?,
+            self.checked_tag(send_tag)?,
+        );
         let (source, recv_tag) = self.matching(source.into(), recv_tag.into())?;
         let mut status = StatusBuf::new();
         let sending = send.lend()?;
         let loan = recv.lend_mut()?;
         let from = Part::whole(sending.view().clone());
         let into = Part::whole(loan.view().clone());
-        let item = into.view().itemsize();
+        let room = (into.view().numel(), into.view().itemsize());
         let done = tensor_comm::sendrecv(
             &comm,
             &from,
@@ -153,11 +167,11 @@ impl Comm<'_> {
         drop(loan);
         recv.wrote();
         done?;
-        self.status(&mut status, item)
+        self.status(&mut status, room)
     }
 
     /// Source and tag as this MPI numbers them.
-    fn matching(&self, source: Source, tag: Tag) -> Result<(i32, i32)> {
+    pub(crate) fn matching(&self, source: Source, tag: Tag) -> Result<(i32, i32)> {
         let constants = self.mpi().constants();
         let source = match source {
             Source::Any => constants.any_source,
@@ -165,12 +179,23 @@ impl Comm<'_> {
         };
         let tag = match tag {
             Tag::Any => constants.any_tag,
-            Tag::Value(tag) => checked_tag(tag)?,
+            Tag::Value(tag) => self.checked_tag(tag)?,
         };
         Ok((source, tag))
     }
 
-    fn status(&self, status: &mut StatusBuf, itemsize: usize) -> Result<Status> {
+    pub(crate) fn checked_tag(&self, tag: i32) -> Result<i32> {
+        let largest = self.largest_tag();
+        if (0..=largest).contains(&tag) {
+            return Ok(tag);
+        }
+        Err(Error::argument(format!(
+            "tag: {tag}, expected 0 to {largest}, the largest of this MPI"
+        )))
+    }
+
+    /// What a receive into so many elements of so many bytes says.
+    fn status(&self, status: &mut StatusBuf, (room, item): (usize, usize)) -> Result<Status> {
         let (mpi, status) = (self.mpi(), status.as_ptr());
         let Some(byte) = mpi.datatype(Basic::Byte) else {
             return Err(Error::state("this MPI has no MPI_BYTE"));
@@ -184,18 +209,12 @@ impl Comm<'_> {
                 mpi.get_elements(status, byte)?,
             )
         };
-        let elements = bytes.unwrap_or(0) as usize / itemsize.max(1);
+        // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
+        let elements = bytes.map_or(room, |bytes| bytes as usize / item.max(1));
         Ok(Status {
             source,
             tag,
             elements,
         })
-    }
-}
-
-fn checked_tag(tag: i32) -> Result<i32> {
-    match tag {
-        0.. => Ok(tag),
-        _ => Err(Error::argument(format!("tag: {tag}, expected 0 or more"))),
     }
 }

@@ -1,7 +1,7 @@
 //! Non-blocking operations: started in a scope, which does not end before they have.
 //!
 //! A request alone could not be sound: whoever forgets it (`mem::forget`) ends the borrow of the tensor, which MPI
-//! still writes. The scope keeps its own list, so a forgotten request is waited for all the same.
+//! still writes. The scope keeps its own list, so a forgotten request is waited for all the same. Knows no operation.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,18 +9,20 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use tensor_comm::engine::Handle;
-use tensor_comm::{Arg, Call, CallKind};
+use tensor_comm::engine::{self, Envelope, Handle};
 
-use crate::collectives::{call, whole};
-use crate::comm::Comm;
 use crate::error::{Error, Result};
-use crate::op::Op;
-use crate::tensor::{Exclusive, Loan, TensorMut};
+use crate::messages::Status;
+use crate::tensor::{Loan, TensorMut};
+use crate::universe::PANICKED;
 
 /// So many entries are kept before those that have ended are cleared away.
 const ENTRIES: usize = 64;
+/// How long operations may take to end after a panic.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What non-blocking operations are started in: see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -41,12 +43,15 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
+/// What an operation has borrowed: to send, and to receive into.
+pub(crate) type Loans<'scope> = [Option<Loan<'scope>>; 2];
+
 /// One operation that was started.
 struct Started<'scope> {
     handle: Handle,
     /// Its error was seen by whoever waited.
     seen: Cell<bool>,
-    loans: Cell<Vec<Loan<'scope>>>,
+    loans: Cell<Loans<'scope>>,
 }
 
 impl Started<'_> {
@@ -122,7 +127,8 @@ impl Started<'_> {
 /// - That of `work`; else the first one of an operation that nobody waited for.
 ///
 /// # Panics
-/// Never of its own; a panic of `work` goes on once the operations have ended.
+/// Never of its own; a panic of `work` goes on once the operations have ended. Where they do not within half a minute,
+/// since other ranks wait for what this one will not do any more, the job is ended (exit code 101).
 pub fn scope<'env, T, E, F>(work: F) -> Result<T, E>
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, E>,
@@ -150,12 +156,35 @@ struct Ending<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
 
 impl Drop for Ending<'_, '_, '_> {
     fn drop(&mut self) {
-        for started in self.0.started.take() {
+        let all = self.0.started.take();
+        if std::thread::panicking() {
+            end_after_panic(&all);
+        }
+        for started in all {
             let done = started.finish();
             if let (Err(error), false) = (done, started.seen.get()) {
                 let first = self.0.unseen.take().unwrap_or(error);
                 self.0.unseen.set(Some(first));
             }
+        }
+    }
+}
+
+/// Ends the job where operations that a panic left do not end: other ranks may wait for what this one will not do, and
+/// memory that MPI still writes cannot be left.
+fn end_after_panic(all: &[Rc<Started<'_>>]) {
+    let deadline = Instant::now() + PATIENCE;
+    for started in all {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if started.handle.wait_for(left).is_none()
+            && let Some(mpi) = mpi_runtime::Mpi::global()
+        {
+            eprintln!(
+                "dlmpi: after a panic {} is still under way; the job is ended with exit code {PANICKED}",
+                started.handle.describe()
+            );
+            tensor_comm::trace::stop();
+            mpi.abort(mpi.comm_world(), PANICKED);
         }
     }
 }
@@ -166,7 +195,7 @@ impl Drop for Ending<'_, '_, '_> {
 #[must_use = "dropping a request waits for it at once"]
 pub struct Request<'scope, B: Borrowed<'scope> = ()> {
     started: Rc<Started<'scope>>,
-    borrowed: B::Address,
+    put_away: B::PutAway,
 }
 
 impl<'scope, B: Borrowed<'scope>> fmt::Debug for Request<'scope, B> {
@@ -183,7 +212,7 @@ impl<'scope, B: Borrowed<'scope>> Request<'scope, B> {
         self.started.handle.is_done()
     }
 
-    /// Waits until it has ended and gives the received tensor back.
+    /// Waits until it has ended and gives the received tensor back; of a message its [`Status`](crate::Status), too.
     ///
     /// # Errors
     /// - What was found after the start: the ranks called different things, or MPI reported an error.
@@ -192,8 +221,8 @@ impl<'scope, B: Borrowed<'scope>> Request<'scope, B> {
         self.started.seen.set(true);
         // SAFETY:
         // - The operation has ended, and this is the only way to the borrow that `start` put away.
-        let borrowed = unsafe { B::back(&self.borrowed) };
-        done.map(|()| borrowed)
+        let borrowed = unsafe { B::back(&self.put_away) };
+        done.and(borrowed)
     }
 }
 
@@ -204,55 +233,84 @@ impl<'scope, B: Borrowed<'scope>> Drop for Request<'scope, B> {
             let _ = self.started.finish();
             // SAFETY:
             // - The operation has ended, and nobody has the borrow that `start` put away.
-            drop(unsafe { B::back(&self.borrowed) });
+            drop(unsafe { B::back(&self.put_away) });
         }
     }
 }
 
-/// A borrow that a request puts away while MPI works on the memory behind it: nothing, or a mutable reference.
-pub trait Borrowed<'scope>: private::Sealed {
+/// A borrow that a request puts away while MPI works on the memory behind it, and what [`Request::wait`] gives back:
+/// nothing, a mutable reference, one on the root alone, or one with the status of a message.
+pub trait Borrowed<'scope>: private::Sealed + Sized {
     /// How it is put away.
-    type Address;
+    #[doc(hidden)]
+    type PutAway;
 
-    /// Brings it back.
+    /// Brings it back, and tells the tensor that it was written.
     ///
     /// # Safety
     /// - The operation has ended, and this is called once per request.
     #[doc(hidden)]
-    unsafe fn back(address: &Self::Address) -> Self;
+    unsafe fn back(put_away: &Self::PutAway) -> Result<Self>;
 }
 
 mod private {
     pub trait Sealed {}
     impl Sealed for () {}
     impl<T: ?Sized> Sealed for &mut T {}
+    impl<T: ?Sized> Sealed for Option<&mut T> {}
+    impl<T: ?Sized> Sealed for (&mut T, crate::Status) {}
 }
 
 impl<'scope> Borrowed<'scope> for () {
-    type Address = ();
-    unsafe fn back((): &()) -> Self {}
+    type PutAway = ();
+    unsafe fn back((): &()) -> Result<Self> {
+        Ok(())
+    }
 }
 
 impl<'scope, T: TensorMut + ?Sized + 'scope> Borrowed<'scope> for &'scope mut T {
-    type Address = NonNull<T>;
-    unsafe fn back(address: &NonNull<T>) -> Self {
+    type PutAway = NonNull<T>;
+    unsafe fn back(address: &NonNull<T>) -> Result<Self> {
         // SAFETY:
         // - It was a mutable reference for 'scope, and the caller sees to it that it is one again.
         let tensor = unsafe { &mut *address.as_ptr() };
         tensor.wrote();
-        tensor
+        Ok(tensor)
+    }
+}
+
+impl<'scope, T: TensorMut + ?Sized + 'scope> Borrowed<'scope> for Option<&'scope mut T> {
+    type PutAway = Option<NonNull<T>>;
+    unsafe fn back(address: &Option<NonNull<T>>) -> Result<Self> {
+        // SAFETY:
+        // - The caller's promise.
+        let bring = |address| unsafe { <&mut T>::back(address) };
+        address.as_ref().map(bring).transpose()
+    }
+}
+
+impl<'scope, T: TensorMut + ?Sized + 'scope> Borrowed<'scope> for (&'scope mut T, Status) {
+    type PutAway = (NonNull<T>, Arc<Envelope>);
+    unsafe fn back((address, envelope): &(NonNull<T>, Arc<Envelope>)) -> Result<Self> {
+        // SAFETY:
+        // - The caller's promise.
+        let tensor = unsafe { <&mut T>::back(address) }?;
+        let came = envelope.came();
+        let came = came.ok_or_else(|| Error::state("no message has come"))?;
+        Ok((tensor, came.into()))
     }
 }
 
 impl<'scope> Scope<'scope, '_> {
-    fn start<B: Borrowed<'scope>>(
+    /// Keeps what an operation that was begun has borrowed, leaves it to the engine, and gives the request out.
+    pub(crate) fn hold<B: Borrowed<'scope>>(
         &'scope self,
-        comm: &Comm<'_>,
-        call: &Call,
-        loans: Vec<Loan<'scope>>,
-        borrowed: B::Address,
-    ) -> Result<Request<'scope, B>> {
-        let handle = tensor_comm::start(&comm.enter()?, call, Box::new(()))?;
+        handle: Handle,
+        loans: Loans<'scope>,
+        put_away: B::PutAway,
+    ) -> Request<'scope, B> {
+        // Where there is no engine any more, whoever waits carries it to its end.
+        let _ = engine::carry(&handle);
         let started = Rc::new(Started {
             handle,
             seen: Cell::new(false),
@@ -263,139 +321,6 @@ impl<'scope> Scope<'scope, '_> {
             all.retain(|other| !(other.seen.get() && other.handle.is_done()));
         }
         all.push(Rc::clone(&started));
-        Ok(Request { started, borrowed })
-    }
-}
-
-/// # Non-blocking collectives
-///
-/// As their blocking namesakes, started in a [`scope`]. They need `MPI_THREAD_MULTIPLE`. Tensors are
-/// [`Exclusive`]: code that runs meanwhile cannot reach their memory.
-///
-/// What can be found before the start is an error of these methods, and nothing was started then; the rest is an
-/// error of [`Request::wait`].
-impl Comm<'_> {
-    /// As [`Comm::barrier`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_barrier<'scope>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-    ) -> Result<Request<'scope>> {
-        scope.start(self, &call(CallKind::Barrier, None, 0), Vec::new(), ())
-    }
-
-    /// As [`Comm::broadcast`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_broadcast<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        tensor: &'scope mut T,
-        root: i32,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let call = call(CallKind::Bcast, None, self.checked_root(root)?);
-        self.start(scope, call, None, tensor)
-    }
-
-    /// As [`Comm::all_reduce`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_all_reduce<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        tensor: &'scope mut T,
-        op: Op,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let mut call = call(CallKind::Allreduce, Some(op), 0);
-        call.send = Arg::InPlace;
-        self.start(scope, call, None, tensor)
-    }
-
-    /// As [`Comm::all_reduce_into`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_all_reduce_into<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        send: &'scope (impl Exclusive + ?Sized),
-        recv: &'scope mut T,
-        op: Op,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let call = call(CallKind::Allreduce, Some(op), 0);
-        self.start(scope, call, Some(send.lend()), recv)
-    }
-
-    /// As [`Comm::all_gather`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_all_gather<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        send: &'scope (impl Exclusive + ?Sized),
-        recv: &'scope mut T,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let call = call(CallKind::Allgather, None, 0);
-        self.start(scope, call, Some(send.lend()), recv)
-    }
-
-    /// As [`Comm::all_to_all`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_all_to_all<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        send: &'scope (impl Exclusive + ?Sized),
-        recv: &'scope mut T,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let call = call(CallKind::Alltoall, None, 0);
-        self.start(scope, call, Some(send.lend()), recv)
-    }
-
-    /// As [`Comm::reduce_scatter`].
-    ///
-    /// # Errors
-    /// - As for all non-blocking collectives.
-    pub fn immediate_reduce_scatter<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        send: &'scope (impl Exclusive + ?Sized),
-        recv: &'scope mut T,
-        op: Op,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let call = call(CallKind::ReduceScatterBlock, Some(op), 0);
-        self.start(scope, call, Some(send.lend()), recv)
-    }
-
-    /// Lends the tensors for as long as the scope and starts the call.
-    fn start<'scope, T: TensorMut + Exclusive + ?Sized>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        mut call: Call,
-        send: Option<Result<Loan<'scope>>>,
-        recv: &'scope mut T,
-    ) -> Result<Request<'scope, &'scope mut T>> {
-        let comm = self.enter()?;
-        let refuse = |why: Error| {
-            tensor_comm::refuse_start(&comm, call.kind, &why.as_refusal());
-            why
-        };
-        let sending = send.transpose().map_err(refuse)?;
-        let mut address = NonNull::from(recv);
-        // SAFETY:
-        // - The reference is mutable for 'scope; it comes back when the operation has ended, and is not used before.
-        let receiving = unsafe { address.as_mut() }.lend_mut().map_err(refuse)?;
-        if let Some(sending) = &sending {
-            call.send = whole(sending);
-        }
-        call.recv = whole(&receiving);
-        let loans = sending.into_iter().chain([receiving]).collect();
-        scope.start(self, &call, loans, address)
+        Request { started, put_away }
     }
 }

@@ -2,16 +2,19 @@
 
 use std::marker::PhantomData;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use mpi_runtime::{Mpi, ThreadLevel};
+use tensor_comm::{Settings, trace};
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
+use crate::observe;
 
 /// What the launchers call their number of ranks.
 const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
 /// The exit code of the job when a rank panics; that of a panic in a process of its own.
-const PANICKED: i32 = 101;
+pub(crate) const PANICKED: i32 = 101;
 
 /// MPI, from its start to its end: dropping it finalises.
 ///
@@ -43,6 +46,7 @@ pub struct Universe {
 ///
 /// # Errors
 /// - [`crate::ErrorKind::Library`]: no MPI library is found, or one of an unknown kind.
+/// - [`crate::ErrorKind::Argument`]: a variable `DLMPI_*` has a value that it cannot have.
 /// - [`crate::ErrorKind::State`]: MPI was initialised before (by rsmpi: use [`Comm::from_rsmpi`](crate::Comm)), or
 ///   the process was started by the launcher of another MPI, so that every rank would be alone.
 pub fn initialize() -> Result<Universe> {
@@ -63,6 +67,11 @@ pub fn initialize_from(library: &Path) -> Result<Universe> {
 }
 
 fn start(library: Option<&Path>) -> Result<Universe> {
+    // MPI is asked and started as one step: another thread may want the same.
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    // A wrong setting is found before ranks could wait for each other.
+    Settings::get()?;
     let mpi = Mpi::open(library)?;
     if mpi.initialized()? {
         return Err(Error::state(
@@ -79,6 +88,8 @@ fn start(library: Option<&Path>) -> Result<Universe> {
         mpi.comm_set_errhandler(comm, mpi.errors_return())?;
     }
     alone(mpi)?;
+    observe::trace(mpi)?;
+    observe::watch(mpi)?;
     Ok(universe)
 }
 
@@ -125,6 +136,7 @@ impl Universe {
 impl Drop for Universe {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            trace::stop();
             self.mpi.abort(self.mpi.comm_world(), PANICKED);
         }
         // An error leaves nothing to do: the process ends.

@@ -169,7 +169,7 @@ pub fn start<'py>(
         }
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
-            py.detach(|| tensor_comm::refuse_start(&comm, row.kind, &words));
+            py.detach(|| tensor_comm::refuse_start(&comm, row.kind, words));
             Err(why)
         }
     }
@@ -208,7 +208,7 @@ pub fn begin<'py>(
         ))),
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
-            py.detach(|| tensor_comm::refuse_start(&comm, collective.kind, &words));
+            py.detach(|| tensor_comm::refuse_start(&comm, collective.kind, words));
             Err(why)
         }
     }

@@ -101,6 +101,7 @@ pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
             error
         }
         Error::Mismatch(words) => MismatchError::new_err(words),
+        Error::Told(error) => operation(py, *error),
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }

@@ -26,8 +26,8 @@ use crate::watch::{self, About, Watcher};
 
 pub(crate) use collective::Collective;
 pub use handle::{Handle, Keep};
-pub use message::Envelope;
 pub(crate) use message::Passing;
+pub use message::{Came, Envelope};
 pub(crate) use operation::{Job, Operation, Step};
 use pace::Pace;
 

@@ -40,9 +40,22 @@ pub enum Error {
         /// What the room was, and what to do.
         words: String,
     },
+    /// What this rank refused in a collective that was checked: every rank learned of it, and none waits.
+    #[error(transparent)]
+    Told(Box<Error>),
     /// The device's driver reported an error.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+impl Error {
+    /// The same, known to every rank.
+    pub(crate) fn told(self) -> Error {
+        match self {
+            Error::Told(_) => self,
+            other => Error::Told(Box::new(other)),
+        }
+    }
 }
 
 impl From<DoorError> for Error {

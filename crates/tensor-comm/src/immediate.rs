@@ -69,10 +69,7 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
             Collective::ordered(plan, order, exchange, (watched, span))
         }
         (Err(why), _) if asks => return Err(why),
-        (Err(why), _) => {
-            compare(gate.refusal(&why), &gate)?;
-            return Err(why);
-        }
+        (Err(why), _) => return Err(tell(&gate, why)),
     };
     Ok(engine::begin(collective, keep, about))
 }
@@ -120,9 +117,23 @@ fn await_duplicate(state: &State) -> Result<()> {
 }
 
 /// As [`crate::refuse`], for a non-blocking collective: the others learn of it while this rank goes on.
-pub fn refuse_start(comm: &Comm, kind: CallKind, why: &Error) {
-    // The caller raises `why` whatever happens here.
-    let _ = Gate::open(*comm, kind).and_then(|gate| compare(gate.refusal(why), &gate));
+pub fn refuse_start(comm: &Comm, kind: CallKind, why: Error) -> Error {
+    match Gate::open(*comm, kind) {
+        Ok(gate) => tell(&gate, why),
+        Err(_) => why,
+    }
+}
+
+/// Tells the other ranks, where the call is due, that this one refuses it; the error that it then raises.
+fn tell(gate: &Gate, why: Error) -> Error {
+    match gate.refusal(&why) {
+        None => why,
+        // The caller raises `why` whatever happens here.
+        Some(exchange) => match compare(Some(exchange), gate) {
+            Ok(()) => why.told(),
+            Err(_) => why,
+        },
+    }
 }
 
 /// Compares in the background, so that this rank waits for nobody.

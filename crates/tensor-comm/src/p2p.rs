@@ -7,6 +7,7 @@ use crate::arrival::{self, Room};
 use crate::brief::Brief;
 use crate::comm::Comm;
 use crate::counted::{Counted, counted};
+use crate::engine::Came;
 use crate::error::{Error, Result, value_error};
 use crate::side::{Ranges, Side, may_alias};
 use crate::trace::{self, Taken};
@@ -87,6 +88,28 @@ impl Message {
             datatype,
             bytes: self.bytes,
         }
+    }
+
+    /// What a status that MPI has just filled in says of the message.
+    pub fn came(&self, comm: Comm, status: StatusPtr) -> Result<Came> {
+        let mpi = comm.mpi();
+        // SAFETY:
+        // - MPI has just filled this status in.
+        let (source, tag, bytes) = unsafe {
+            (
+                mpi.status_source(status),
+                mpi.status_tag(status),
+                mpi.get_elements(status, byte(mpi))?,
+            )
+        };
+        let item = self.wire.bytes.max(1);
+        // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
+        let elements = bytes.map_or(self.bytes, |bytes| bytes as usize) / item;
+        Ok(Came {
+            source,
+            tag,
+            elements,
+        })
     }
 
     /// Brings home what came, which must be whole elements.

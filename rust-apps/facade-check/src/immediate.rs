@@ -1,7 +1,7 @@
 //! Non-blocking collectives, their requests and their scope.
 
 use dlmpi::ndarray::Array2;
-use dlmpi::{Comm, ErrorKind, Op, Result, scope};
+use dlmpi::{Comm, ErrorKind, KnownTo, Op, Result, Source, Tag, scope};
 
 pub fn orders(comm: &Comm<'_>) -> Result<()> {
     let (rank, size) = (comm.rank() as i64, comm.size() as i64);
@@ -107,5 +107,133 @@ pub fn unseen(comm: &Comm<'_>) -> Result<()> {
         outcome.map_err(|error| error.kind()),
         Err(ErrorKind::Mismatch)
     );
+    Ok(())
+}
+
+pub fn rooted(comm: &Comm<'_>) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let root = size as i32 - 1;
+    let triangle = |n: usize| (n * (n + 1) / 2) as i64;
+    let mine = Array2::from_shape_fn((2, 3), |(i, j)| i64::from(rank + 1) * (10 * i + j) as i64);
+    let mut sum = Array2::from_elem((3, 2), i64::MIN);
+    let mut rows = Array2::from_elem((size, 6), i64::MIN);
+    let parts: Vec<i32> = (0..2 * size as i32).collect();
+    let (mut part, mut so_far, mut before) = ([-1i32; 2], i64::MIN, -9i64);
+    let one = i64::from(rank) + 1;
+    scope(|scope| -> Result<()> {
+        let at_root = rank == root;
+        // Transposed there: logical order is what counts.
+        let mut sum = sum.view_mut().reversed_axes();
+        let recv = at_root.then_some(&mut sum);
+        dlmpi::scope(|inner| {
+            let request = comm.immediate_reduce(inner, &mine, recv, Op::Sum, root)?;
+            let given_back = request.wait()?;
+            assert_eq!(given_back.is_some(), at_root);
+            Ok::<(), dlmpi::Error>(())
+        })?;
+        comm.immediate_gather(scope, &mine, at_root.then_some(&mut rows), root)?
+            .wait()?;
+        let send = at_root.then_some(&parts);
+        comm.immediate_scatter(scope, send, &mut part, root)?
+            .wait()?;
+        comm.immediate_scan(scope, &one, &mut so_far, Op::Sum, false)?
+            .wait()?;
+        comm.immediate_scan(scope, &one, &mut before, Op::Sum, true)?
+            .wait()
+            .map(|_| ())
+    })?;
+    let expected = |i: usize| match rank == root {
+        true => triangle(size) * (10 * (i % 2) + i / 2) as i64,
+        false => i64::MIN,
+    };
+    assert!(sum.iter().enumerate().all(|(i, x)| *x == expected(i)));
+    assert!(rows.indexed_iter().all(|((r, i), x)| match rank == root {
+        true => *x == (r + 1) as i64 * (10 * (i / 3) + i % 3) as i64,
+        false => *x == i64::MIN,
+    }));
+    assert_eq!(part, [2 * rank, 2 * rank + 1]);
+    assert_eq!(
+        (so_far, before),
+        (
+            triangle(rank as usize + 1),
+            if rank == 0 {
+                -9
+            } else {
+                triangle(rank as usize)
+            },
+        )
+    );
+    Ok(())
+}
+
+pub fn messages(comm: &Comm<'_>) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size() as i32);
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    // In a circle, with everything under way at once; a rank alone sends to itself.
+    for n in [0usize, 1, 7, 100_000] {
+        let mine = vec![f64::from(rank); n];
+        let mut room = Array2::from_elem((2, n + 3), f64::NAN);
+        let (mut first, second) = room.view_mut().split_at(dlmpi::ndarray::Axis(0), 1);
+        let mut second = second.reversed_axes();
+        scope(|scope| {
+            let any = comm.immediate_recv(scope, &mut first, Source::Any, 4)?;
+            let back = comm.immediate_recv(scope, &mut second, left, Tag::Any)?;
+            let going = comm.immediate_send(scope, &mine, right, 4)?;
+            let (_, status) = any.wait()?;
+            assert_eq!((status.source, status.tag, status.elements), (left, 4, n));
+            // Sent only now: the other receive cannot have taken it.
+            std::mem::forget(comm.immediate_send(scope, &mine, right, 5)?);
+            let (second, status) = back.wait()?;
+            assert_eq!((status.source, status.tag, status.elements), (left, 5, n));
+            assert!(second.iter().take(n).all(|x| *x == f64::from(left)));
+            going.wait()
+        })?;
+        for row in room.rows() {
+            assert!(row.iter().take(n).all(|x| *x == f64::from(left)));
+            assert!(row.iter().skip(n).all(|x| x.is_nan()));
+        }
+    }
+    // One that is too long is an error of the request, and writes nothing beyond the tensor.
+    let (long, mut room) = ([7u8; 40_000], [0u8; 40_000]);
+    scope(|scope| {
+        let coming = comm.immediate_recv(scope, &mut room[..100], left, 6)?;
+        let going = comm.immediate_send(scope, &long, right, 6)?;
+        let error = coming.wait().expect_err("it is too long");
+        assert!(matches!(error.kind(), ErrorKind::Mpi { .. }), "{error:?}");
+        going.wait()
+    })?;
+    assert!(room[100..].iter().all(|x| *x == 0));
+    Ok(())
+}
+
+pub fn refusals(comm: &Comm<'_>) -> Result<()> {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    // The first calls of a communicator are checked, so that what one rank refuses all ranks hear of.
+    let fresh = comm.duplicate()?;
+    let (mut sum, root) = ([1f32; 3], if fresh.rank() == 0 { 99 } else { 0 });
+    let blocking = fresh.broadcast(&mut sum, root);
+    let started = scope(|scope| {
+        fresh
+            .immediate_broadcast(scope, &mut sum, root)?
+            .wait()
+            .map(|_| ())
+    });
+    for outcome in [blocking, started] {
+        let error = outcome.expect_err("rank 0 names no rank of these");
+        let expected = match fresh.rank() {
+            0 => ErrorKind::Argument,
+            _ => ErrorKind::Mismatch,
+        };
+        assert_eq!(
+            (error.kind(), error.known_to()),
+            (expected, KnownTo::EveryRank),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("99"), "{error}");
+    }
+    fresh.all_reduce(&mut sum, Op::Sum)?;
+    assert_eq!(sum, [fresh.size() as f32; 3]);
     Ok(())
 }

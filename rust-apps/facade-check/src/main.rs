@@ -3,6 +3,7 @@
 //!
 //!     mpiexec -n 3 facade-check             over an MPI that dlmpi starts
 //!     mpiexec -n 3 facade-check --rsmpi     over a communicator of rsmpi's
+//!     mpiexec -n 3 facade-check --late      rank 0 never comes: DLMPI_TIMEOUT is to end the job
 
 mod arrays;
 mod immediate;
@@ -15,7 +16,7 @@ use dlmpi::{Comm, Result};
 /// One check; a panic ends the job.
 type Check = fn(&Comm<'_>) -> Result<()>;
 
-const CHECKS: [(&str, Check); 17] = [
+const CHECKS: [(&str, Check); 20] = [
     ("sums of every layout and size", arrays::sums),
     ("16-bit floats are added up in f32", arrays::halves),
     ("collectives move strided arrays", arrays::movements),
@@ -42,12 +43,29 @@ const CHECKS: [(&str, Check); 17] = [
     ),
     ("every non-blocking collective", immediate::all),
     (
+        "non-blocking scans, and collectives with a root",
+        immediate::rooted,
+    ),
+    ("non-blocking messages", immediate::messages),
+    (
+        "what one rank refuses every rank hears of",
+        immediate::refusals,
+    ),
+    (
         "errors nobody waited for come from the scope",
         immediate::unseen,
     ),
 ];
 
 fn run(comm: &Comm<'_>) -> Result<()> {
+    if std::env::args().any(|argument| argument == "--late") {
+        comm.watch()?;
+        comm.barrier()?;
+        while comm.rank() == 0 {
+            std::thread::park();
+        }
+        return comm.all_reduce(&mut [1f32; 5], dlmpi::Op::Sum);
+    }
     for (name, check) in CHECKS {
         check(comm)?;
         comm.barrier()?;

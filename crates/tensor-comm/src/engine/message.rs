@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use mpi_runtime::{Error as MpiCallError, MpiError, Request, StatusBuf};
+use mpi_runtime::{Error as MpiCallError, MpiError, Request, StatusBuf, StatusPtr};
 
 use super::operation::{Job, Step};
 use crate::arrival::{self, Room};
@@ -17,11 +17,27 @@ use crate::wiretype::byte;
 
 /// What a receive learned of its message.
 #[derive(Debug, Default)]
-pub struct Envelope(OnceLock<i32>);
+pub struct Envelope(OnceLock<Came>);
+
+/// A message that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Came {
+    /// The rank that sent it.
+    pub source: i32,
+    /// Its tag.
+    pub tag: i32,
+    /// Whole elements of the receiving tensor in it.
+    pub elements: usize,
+}
 
 impl Envelope {
     /// The rank that sent it, once it has come.
     pub fn source(&self) -> Option<i32> {
+        self.came().map(|came| came.source)
+    }
+
+    /// What is known of it, once it has come.
+    pub fn came(&self) -> Option<Came> {
         self.0.get().copied()
     }
 }
@@ -119,6 +135,15 @@ impl Passing {
         self.envelope.clone()
     }
 
+    /// Notes in the envelope what the status of a message that was found, or received, says.
+    fn note(&self, status: StatusPtr) -> Result<()> {
+        if let Some(envelope) = &self.envelope {
+            // What was found before it was received stays.
+            let _ = envelope.0.set(self.message.came(self.comm, status)?);
+        }
+        Ok(())
+    }
+
     /// Looks for the message: whether it was found.
     fn look(&mut self) -> Result<bool> {
         let Stage::Looking(state, ticket) = &self.stage else {
@@ -142,15 +167,8 @@ impl Passing {
         drop(receives);
         // SAFETY:
         // - MPI_Improbe has just filled the status.
-        let (source, came) = unsafe {
-            (
-                mpi.status_source(status),
-                mpi.get_elements(status, byte(mpi))?,
-            )
-        };
-        if let Some(envelope) = &self.envelope {
-            let _ = envelope.0.set(source);
-        }
+        let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
+        self.note(status)?;
         let room = self.message.room();
         let fits = came.is_none_or(|came| came as usize <= room.bytes);
         let whole = match fits {
@@ -191,9 +209,9 @@ impl Job for Passing {
         if !landed.map_err(|error| self.message.explain(self.comm, error.into()))? {
             return Ok(step);
         }
-        let Some(envelope) = &self.envelope else {
+        if self.envelope.is_none() {
             return trace::ended(&mut self.span, Ok(Step::Ended));
-        };
+        }
         if too_long.is_some() {
             let code = mpi.constants().err_truncate;
             mpi.comm_call_errhandler(self.comm.raw(), code)?;
@@ -204,10 +222,7 @@ impl Job for Passing {
             }));
             return Err(self.message.explain(self.comm, error));
         }
-        // SAFETY:
-        // - MPI has just filled the status of a receive.
-        let source = unsafe { mpi.status_source(status) };
-        let _ = envelope.0.set(source);
+        self.note(status)?;
         let settled = self.message.settle(self.comm, status);
         trace::ended(&mut self.span, settled).map(|()| Step::Ended)
     }

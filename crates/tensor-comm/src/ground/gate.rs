@@ -204,7 +204,7 @@ impl Gate {
         };
         // The cause on this rank is more use to its caller than what the others see.
         match self.finish(exchange) {
-            Ok(()) | Err(Error::Mismatch(_)) => why,
+            Ok(()) | Err(Error::Mismatch(_)) => why.told(),
             Err(error) => error,
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::{EVENTS, Event, ON, What, clock, now};
 use crate::brief::op_name;
 use crate::error::{Error, Result};
+use crate::ground::process;
 
 /// Between two writes.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -49,6 +50,7 @@ pub fn start(path: &Path, header: &Header) -> Result<()> {
             }
         })
         .map_err(failed)?;
+    process::at_finalize(stop);
     ON.store(true, Ordering::Release);
     Ok(())
 }

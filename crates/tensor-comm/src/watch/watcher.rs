@@ -158,7 +158,7 @@ impl Watcher {
         })?;
         let line = self.line.as_mut().ok_or_else(|| {
             nobody(
-                "this needs DLMPI_TIMEOUT, MPI_THREAD_MULTIPLE and `dlmpi.MPI` imported on every rank of the job",
+                "this needs DLMPI_TIMEOUT, MPI_THREAD_MULTIPLE and `dlmpi.MPI` imported (Rust: dlmpi::initialize or Comm::watch) on every rank of the job",
             )
         })?;
         let members = state.members()?.to_vec();
