@@ -27,7 +27,13 @@ Stage = Callable[[IO[str]], Tally]
 RANKS = (1, 2, 3, 4)
 MINUTE = 60.0
 #: What fits into minutes; `ci/mpi4py_suite` runs any other pair of library and group.
-MPI4PY_SUITE = (("mpich", "buffers"), ("openmpi", "buffers"), ("mpich", "rest"))
+MPI4PY_SUITE = (
+    ("mpich", "buffers"),
+    ("openmpi", "buffers"),
+    ("mpich", "rest"),
+    ("mpich", "demos"),
+    ("openmpi", "demos"),
+)
 EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
     ("mpich", 2, "train.py"),
     ("mpich", 3, "train.py", "--dtype", "bfloat16"),

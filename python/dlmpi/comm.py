@@ -118,6 +118,12 @@ class _Kept:
         else:
             _native.forget(self)
 
+    def Revoke(self) -> None:
+        """Revoke a communicator, and what is kept besides it."""
+        if self != mpi.COMM_NULL:
+            _native.revoke(self)
+        super().Revoke()  # type: ignore[misc]
+
     def __reduce__(self) -> Any:
         if isinstance(self._owner(), str):
             return predefined, (self._owner(),)

@@ -78,8 +78,8 @@ def attempt(demo: Demo, venv: Venv, source: Path, work: Path) -> tuple[str, str]
     folder = work / demo.folder
     shutil.copytree(source / demo.folder, folder, dirs_exist_ok=True)
     for wrapper, *arguments in demo.build:
-        options = [part.format_map(includes(venv)) for part in arguments[2:]]
-        compiler = [venv.tool(wrapper), *options, arguments[0], "-o", arguments[1]]
+        source_file, result, *options = [part.format_map(places(venv)) for part in arguments]
+        compiler = [venv.tool(wrapper), source_file, "-o", result, *options]
         code, text = start(compiler, folder, "")
         if code != 0:
             return "failed", f"{' '.join(compiler)}: {code}\n{text}"
@@ -98,15 +98,12 @@ def attempt(demo: Demo, venv: Venv, source: Path, work: Path) -> tuple[str, str]
     return "passed", ""
 
 
-def includes(venv: Venv) -> dict[str, str]:
-    """The folders of headers that a row may name."""
+def places(venv: Venv) -> dict[str, str]:
+    """The folders that a row may name: those of headers, and the one of this file."""
     query = (
         "import json, mpi4py, sysconfig;"
         "print(json.dumps({'mpi4py': mpi4py.get_include(),"
         " 'python': sysconfig.get_path('include')}))"
     )
-    return json.loads(
-        subprocess.run(
-            [venv.python, "-c", query], check=True, capture_output=True, text=True
-        ).stdout
-    )
+    said = subprocess.run([venv.python, "-c", query], check=True, capture_output=True, text=True)
+    return {**json.loads(said.stdout), "suite": str(Path(__file__).parent)}

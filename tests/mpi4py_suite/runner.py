@@ -18,7 +18,7 @@ import sys
 import unittest
 from pathlib import Path
 
-LIMIT = 60.0
+LIMIT = 240.0
 
 
 class Record(unittest.TextTestResult):

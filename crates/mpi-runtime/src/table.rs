@@ -207,6 +207,7 @@ table! {
         op_commutative = c"MPI_Op_commutative" (H, IntOut);
     }
     optional {
+        comm_revoke = c"MPIX_Comm_revoke" (H);
         send_c = c"MPI_Send_c" (In, Big, H, c_int, c_int, H);
         ssend_c = c"MPI_Ssend_c" (In, Big, H, c_int, c_int, H);
         bsend_c = c"MPI_Bsend_c" (In, Big, H, c_int, c_int, H);

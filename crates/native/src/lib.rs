@@ -97,6 +97,16 @@ mod _native {
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))
     }
 
+    /// Revokes what dlmpi keeps besides a communicator.
+    #[pyfunction]
+    fn revoke(comm: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let raw = mpi4py.comm(comm)?;
+        tensor_comm::Comm::new(mpi4py.mpi(), raw)
+            .and_then(|comm| tensor_comm::revoke(&comm))
+            .map_err(|error| py_bridge::errors::operation(comm.py(), error))
+    }
+
     /// Ends the engine's thread and those of callbacks; operations under way are abandoned. For the end of
     /// the interpreter.
     #[pyfunction]

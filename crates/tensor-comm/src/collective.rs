@@ -66,6 +66,18 @@ pub fn set_plain(comm: &Comm, plain: bool) -> Result<()> {
     Ok(())
 }
 
+/// Revokes what dlmpi keeps besides this communicator, which is about to be revoked itself. Local; the ranks
+/// that wait in there get MPI's error.
+///
+/// # Errors
+/// What MPI reports.
+pub fn revoke(comm: &Comm) -> Result<()> {
+    if !comm.is_inter()? && comm.size()? > 1 {
+        State::of(*comm)?.revoke()?;
+    }
+    Ok(())
+}
+
 /// Numbers and checks a collective that goes to MPI as the caller described it (a derived datatype), so
 /// that this rank stays in step with those whose call comes through [`run`].
 ///

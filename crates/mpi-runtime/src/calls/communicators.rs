@@ -159,6 +159,17 @@ impl Mpi {
         )
     }
 
+    /// `MPIX_Comm_revoke`; nothing where the library has none. Local, and heard by every rank.
+    pub fn comm_revoke(&self, comm: Comm) -> Result<()> {
+        let code = with_table!(self, |table| match table.comm_revoke {
+            // SAFETY:
+            // - The table holds the function of this prototype; the handle is a live one of this library.
+            Some(revoke) => unsafe { revoke(comm.native()) },
+            None => 0,
+        });
+        self.check("MPIX_Comm_revoke", code)
+    }
+
     /// `MPI_Errhandler_free`
     ///
     /// # Safety

@@ -187,16 +187,19 @@ impl Exchange {
     /// Whether the messages of this step have come and gone.
     fn landed(&mut self, block: bool) -> Result<bool> {
         let mpi = self.state.comm().mpi();
-        // SAFETY:
-        // - the requests are ours, and completed nowhere else.
-        let done = unsafe {
-            match block {
-                true => mpi
-                    .waitall(&mut self.requests, StatusPtr::ignore())
-                    .map(|()| true),
-                false => mpi.testall(&mut self.requests, StatusPtr::ignore()),
+        let done = if block {
+            // One by one: of many, MPI says only that one of them failed.
+            for request in &mut self.requests {
+                // SAFETY:
+                // - the requests are ours, and completed nowhere else.
+                unsafe { mpi.wait(request, StatusPtr::ignore()) }?;
             }
-        }?;
+            true
+        } else {
+            // SAFETY:
+            // - as above.
+            unsafe { mpi.testall(&mut self.requests, StatusPtr::ignore()) }?
+        };
         if done {
             self.flying = false;
             self.step += 1;

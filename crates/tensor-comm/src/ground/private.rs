@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use mpi_runtime::{Mpi, PendingComm, Request, StatusPtr};
 
 use crate::error::Result;
+use crate::wiretype::byte;
 
 /// After this long a rank that waits for the others says what may keep them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,10 +43,20 @@ fn waiting(mpi: &Mpi) {
     );
 }
 
+/// The library's own error if the communicator was revoked: that of a message to nobody.
+pub(crate) fn in_use(mpi: &Mpi, comm: mpi_runtime::Comm) -> Result<()> {
+    let nobody = mpi.constants().proc_null;
+    // SAFETY:
+    // - no element is read.
+    Ok(unsafe { mpi.send(std::ptr::null(), 0, byte(mpi), nobody, 0, comm) }?)
+}
+
 impl Private {
     /// Starts the duplicate unless that was done; every rank does so at the same call of the communicator.
     pub fn begin(&mut self, mpi: &Mpi, user: mpi_runtime::Comm) -> Result<()> {
         if matches!(self, Private::Absent) {
+            // Open MPI begins a duplicate of a revoked communicator and never ends it.
+            in_use(mpi, user)?;
             let (pending, request) = mpi.comm_idup(user)?;
             *self = Private::Pending(pending, request);
         }

@@ -45,6 +45,8 @@ pub(crate) struct State {
     members: OnceLock<Vec<i32>>,
     /// The user's communicator was freed.
     left: AtomicBool,
+    /// This process has revoked it.
+    revoked: AtomicBool,
     /// Peers need not be dlmpi.
     plain: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl State {
             members: OnceLock::new(),
             holder: AtomicUsize::new(0),
             left: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
             plain: AtomicBool::new(false),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
@@ -266,10 +269,23 @@ impl State {
     /// The private duplicate; waits for it if `block`.
     pub fn private(&self, block: bool) -> Result<Option<mpi_runtime::Comm>> {
         let got = self.with_private(|private, mpi| {
+            if self.revoked.load(Ordering::Acquire) {
+                // Messages on a revoked duplicate are errors only where MPI runs fault-tolerant.
+                private::in_use(mpi, self.comm.raw())?;
+            }
             private.begin(mpi, self.comm.raw())?;
             private.poll(mpi, block)
         });
         got.unwrap_or(Ok(None)).map_err(|error| self.report(error))
+    }
+
+    /// Revokes the private duplicate, if it is there, on all ranks: who waits for others in it gets an error.
+    pub fn revoke(&self) -> Result<()> {
+        self.revoked.store(true, Ordering::Release);
+        match self.private_now() {
+            Some(private) => Ok(self.comm.mpi().comm_revoke(private)?),
+            None => Ok(()),
+        }
     }
 
     /// Gives an MPI error on the private duplicate to the error handler of the user's communicator.
