@@ -6,6 +6,7 @@ Each stage gets an open log and returns a Tally. Nothing here prints to the term
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -47,6 +48,7 @@ EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
     ("openmpi", 2, "torch/fsdp2.py"),
     ("mpich", 2, "torch/tensor_parallel.py"),
     ("mpich", 3, "torch/pipeline.py"),
+    ("mpich", 2, "torch/compiled.py"),
 ]
 
 
@@ -174,6 +176,9 @@ def mpi4py_suite(log: IO[str], library: str, group: str) -> Tally:
 
 
 def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str) -> Tally:
+    if script == "torch/compiled.py" and not shutil.which(os.environ.get("CXX", "g++")):
+        log.write("inductor needs a C++ compiler\n")
+        return Tally(skipped=1)
     venv = MPI_VENVS[library]
     starter = ["-m", "dlmpi", "run"] if script.startswith("torch/") else ["-m", "mpi4py"]
     line = venv.mpiexec(ranks, venv.python, *starter, f"examples/{script}", *arguments)
