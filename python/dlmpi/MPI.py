@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dlmpi import _start
 from dlmpi import comm as _comm
 from dlmpi import memory as _memory
+from dlmpi import requests as _requests
 
 if TYPE_CHECKING:
     from mpi4py.MPI import *  # noqa: F403
@@ -26,6 +27,7 @@ COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-re
 Win = _memory.Win  # type: ignore[misc]
 File = _memory.File  # type: ignore[misc]
 Message = _memory.Message  # type: ignore[misc]
+Prequest = _requests.Prequest  # type: ignore[misc]
 pickle = _comm.pickle  # type: ignore[misc]
 
 _start.finish(globals())

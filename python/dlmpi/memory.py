@@ -12,27 +12,11 @@ from typing import Any, TypeVar
 
 from dlmpi import _native
 from dlmpi._bound import NATIVE, mpi
+from dlmpi._standin import StandIn
 
-__all__ = ["File", "Message", "StandIn", "Win"]
+__all__ = ["File", "Message", "Win"]
 
 _T = TypeVar("_T")
-
-
-class StandIn(type):
-    """The class of stand-ins for classes of mpi4py: objects and subclasses of these are theirs."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        if cls.__module__ == __name__:
-            return isinstance(instance, cls._real())
-        return super().__instancecheck__(instance)
-
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        if cls.__module__ == __name__:
-            return issubclass(subclass, cls._real())
-        return super().__subclasscheck__(subclass)
-
-    def _real(cls) -> type:
-        return next(base for base in cls.__mro__ if base.__module__ == mpi.__name__)
 
 
 def _native_methods(cls: type[_T]) -> type[_T]:

@@ -6,12 +6,14 @@ ended, whatever becomes of the request object.
 """
 
 import atexit
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from dlmpi import _native
 from dlmpi._bound import mpi
+from dlmpi._standin import StandIn
 
-__all__ = ["Persistent", "Request", "Transfer"]
+__all__ = ["Persistent", "Prequest", "Repeated", "Request", "Transfer"]
 
 
 class Transfer(mpi.Request):
@@ -81,14 +83,14 @@ class Persistent(mpi.Prequest):
         return complete
 
 
-class Request(mpi.Request):
-    """An operation that dlmpi carries to its end.
+class _Carried:
+    """A generalized request of an operation that dlmpi carries to its end.
 
-    To MPI it is a generalized request. An operation that failed raises its own exception from the
-    methods of this object, and an `MPI.Exception` from the class methods.
+    An operation that failed raises its own exception from the methods of this object, and an
+    `MPI.Exception` from the class methods.
     """
 
-    __slots__ = ("_pending",)
+    __slots__ = ()
 
     _pending: _native.Pending
 
@@ -119,6 +121,71 @@ class Request(mpi.Request):
         return self._completing("test", status)
 
 
+class Request(_Carried, mpi.Request):
+    """An operation that dlmpi carries to its end."""
+
+    __slots__ = ("_pending",)
+
+
+class Repeated(_Carried, mpi.Prequest):
+    """A reduction that dlmpi makes anew each time it is started, on a communicator of its own.
+
+    While it is inactive it is `REQUEST_NULL`, so that stock `MPI.Prequest.Startall`, which knows
+    nothing of it, raises instead of doing nothing; `Startall` of :mod:`dlmpi.MPI` starts it.
+    """
+
+    __slots__ = ("_arguments", "_comm", "_pending", "_starter")
+
+    _starter: _native.Starter | None
+    _arguments: tuple[Any, ...]
+    _comm: Any
+
+    @classmethod
+    def _create(cls, comm: Any, name: str, arguments: tuple[Any, ...]) -> "Repeated":
+        request = cls()
+        request._comm = comm.Dup()
+        request._starter = _native.Starter(request._comm, name)
+        request._arguments = arguments
+        return request
+
+    def Start(self) -> None:
+        """Initiate a communication with a persistent request."""
+        starter = getattr(self, "_starter", None)
+        if starter is None or self != mpi.REQUEST_NULL:
+            raise mpi.Exception(mpi.ERR_REQUEST)
+        self._pending = starter.restart(self, *self._arguments)
+
+    def Free(self) -> None:
+        """Free the request; an operation under way goes on, with its tensors held."""
+        if getattr(self, "_starter", None) is None:
+            raise mpi.Exception(mpi.ERR_REQUEST)
+        if self != mpi.REQUEST_NULL:
+            super().Free()
+        self._starter, self._arguments = None, ()
+        self._comm.Free()
+
+    def free(self) -> None:
+        """Call `Free` if it has not been freed."""
+        if getattr(self, "_starter", None) is not None:
+            self.Free()
+
+
+class Prequest(mpi.Prequest, metaclass=StandIn):
+    """`mpi4py.MPI.Prequest`, whose `Startall` starts those of tensors too."""
+
+    __slots__ = ()
+
+    @classmethod
+    def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
+        """Start a collection of persistent requests."""
+        super().Startall([one for one in requests if not isinstance(one, Repeated)])
+        for one in requests:
+            if isinstance(one, Repeated):
+                one.Start()
+            elif isinstance(one, Persistent):
+                one._wrote()
+
+
 def _make_request(handle: int, pending: _native.Pending) -> Request:
     request = Request(mpi.Request.fromhandle(handle))
     request._pending = pending
@@ -126,6 +193,6 @@ def _make_request(handle: int, pending: _native.Pending) -> Request:
 
 
 _native.set_request(_make_request)
-_native.set_classes(transfer=Transfer, persistent=Persistent)
+_native.set_classes(transfer=Transfer, persistent=Persistent, repeated=Repeated)
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

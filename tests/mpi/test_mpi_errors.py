@@ -60,12 +60,12 @@ MATCHED = {
 @pytest.mark.parametrize(("framework", "step"), [("numpy", 1), ("numpy", 2), ("torch", 1)])
 @pytest.mark.parametrize("call", [*LATER, *MATCHED])
 def test_receives_that_do_not_measure_first(comm, *, call, framework, step, room):
-    """A message that is too long, there before its receive or not, writes into the room at most; one
-    that fits arrives. Bytes, of which each one counts."""
+    """A message that is too long, there before its receive or not, writes into the room at most;
+    one that fits arrives. Bytes, of which each one counts."""
     if room == 1 and "replace" in call:
         pytest.skip("Open MPI 5.0.11 cannot be kept inside a single byte that is sent, too")
-    # Open MPI 5.0.11 loses the error of one half of a pair, and of small messages from the process itself,
-    # under plain mpi4py too.
+    # Open MPI 5.0.11 loses the error of one half of a pair, and of small messages from the process
+    # itself, under plain mpi4py too.
     told = MPICH or (comm.size > 1 and not call.startswith("Isendrecv"))
     to, source = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     before, beyond = 100, 150_000

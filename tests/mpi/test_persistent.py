@@ -9,7 +9,9 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from mpi4py import MPI as PLAIN
 
+import dlmpi
 from dlmpi import MPI
 from support.boxes import Box
 from support.dtypes import TABLE, random_bits
@@ -160,6 +162,81 @@ def test_reductions(comm, name):
     request.Free()
 
 
+REDUCTIONS = ("Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter_block", "Reduce_scatter")
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("case", ["bfloat16", "float8_e5m2", "AVG", "strided"])
+def test_reductions_of_dlmpis_own(comm, rng, name, case):
+    """What MPI has no arithmetic for; small integers, so that every sum is exact."""
+    size, rank, n = comm.size, comm.rank, 3
+    if case == "AVG" and name in ("Scan", "Exscan"):
+        pytest.skip("a mean of a part of the ranks has no meaning")
+    dtype = getattr(torch, {"AVG": "float64", "strided": "bfloat16"}.get(case, case))
+    step = 2 if case == "strided" else 1
+    mine = torch.zeros(n * size * step, dtype=dtype)[::step]
+    whole = not name.startswith("Reduce_scatter")
+    out = torch.zeros((n * size if whole else n) * step, dtype=dtype)[::step]
+    extra = {"op": dlmpi.AVG} if case == "AVG" else {}
+    root = {"root": size - 1} if name == "Reduce" else {}
+    request = getattr(comm, f"{name}_init")(mine, out, **extra, **root)
+    for _ in range(3):
+        drawn = rng.integers(0, 3, (size, n * size)).astype(float)  # the same on every rank
+        mine[:] = torch.from_numpy(drawn[rank]).to(dtype)
+        out[:] = 64
+        request.Start()
+        assert request != MPI.REQUEST_NULL
+        request.Wait()
+        assert request == MPI.REQUEST_NULL
+        want = {"Scan": drawn[: rank + 1], "Exscan": drawn[:rank]}.get(name, drawn).sum(0)
+        want = want / size if case == "AVG" else want
+        want = want if whole else want[n * rank : n * rank + n]
+        if (name == "Reduce" and rank != size - 1) or (name == "Exscan" and rank == 0):
+            want = np.full(len(out), 64.0)
+        got = out.to(torch.float64)
+        assert np.allclose(got.numpy(), want, rtol=1e-12)
+    request.Free()
+    with pytest.raises(MPI.Exception):
+        request.Start()
+
+
+def test_own_reductions_start_in_any_order_and_by_startall(comm):
+    """Each has a context of its own; stock `Startall` raises, as nothing would be sent."""
+    pairs = [[torch.zeros(4, dtype=torch.bfloat16) for _ in range(2)] for _ in range(3)]
+    requests = [comm.Allreduce_init(*pair) for pair in pairs]
+    plain_out = torch.zeros(4)
+    requests.append(comm.Allreduce_init(torch.ones(4), plain_out))
+    assert all(isinstance(request, MPI.Prequest) for request in requests)
+    turned = requests[comm.rank % 4 :] + requests[: comm.rank % 4]
+    for round_ in range(1, 3):
+        for i, (mine, _) in enumerate(pairs):
+            mine[:] = (i + 1) * round_
+        version = plain_out._version
+        MPI.Prequest.Startall(turned)
+        with pytest.raises(MPI.Exception):
+            requests[0].Start()
+        MPI.Request.Waitall(requests)
+        for i, (_, out) in enumerate(pairs):
+            assert out.tolist() == [comm.size * (i + 1) * round_] * 4
+        assert plain_out.tolist() == [comm.size] * 4
+        assert plain_out._version > version
+    with pytest.raises(PLAIN.Exception):
+        PLAIN.Prequest.Startall(requests[:1])
+    for request in requests:
+        request.Free()
+
+
+def test_counts_are_those_of_the_creation(comm):
+    counts = [2] * comm.size
+    mine, out = (torch.ones(2 * n, dtype=torch.bfloat16) for n in (comm.size, 1))
+    request = comm.Reduce_scatter_init(mine, out, counts)
+    counts[0] = 1
+    request.Start()
+    request.Wait()
+    assert out.tolist() == [comm.size] * 2
+    request.Free()
+
+
 def test_partitioned(comm, make):
     size, rank = comm.size, comm.rank
     to, source = (rank + 1) % size, (rank - 1) % size
@@ -182,7 +259,9 @@ def test_partitioned(comm, make):
 def test_what_cannot_be_is_refused(comm):
     half = torch.zeros(4, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="no arithmetic for bfloat16"):
-        comm.Allreduce_init(half, half.clone())
+        dlmpi.wrap(comm.Dup(), collectives="mpi").Allreduce_init(half, half.clone())
+    with pytest.raises(ValueError, match=r"dlmpi\.AVG"):
+        dlmpi.wrap(comm.Dup(), collectives="mpi").Allreduce_init(half, half.clone(), dlmpi.AVG)
     for create in (comm.Send_init, comm.Recv_init):
         with pytest.raises(BufferError, match=r"gaps|order"):
             create([torch.zeros(3, 4).t(), 5], comm.rank)

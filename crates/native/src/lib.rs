@@ -77,11 +77,16 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer, persistent))]
-    fn set_classes(transfer: Py<PyAny>, persistent: Py<PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (*, transfer, persistent, repeated))]
+    fn set_classes(
+        transfer: Py<PyAny>,
+        persistent: Py<PyAny>,
+        repeated: Py<PyAny>,
+    ) -> PyResult<()> {
         let classes = py_bridge::mpi4py::Classes {
             transfer,
             persistent,
+            repeated,
         };
         py_bridge::mpi4py::bound()?.set_classes(classes);
         Ok(())

@@ -214,6 +214,22 @@ pub fn begin<'py>(
     }
 }
 
+/// Looks at the arguments without making the call.
+///
+/// # Errors
+/// What any of them has to say.
+pub fn check<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    row: &Collective,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<()> {
+    let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
+    fill(py, row, params, comm, slots, &mut call, &mut loans).map(|_| ())
+}
+
 /// Makes the call out of the arguments, with all its memory borrowed and ready; `false` where the caller
 /// means raw memory.
 fn fill<'py>(

@@ -21,6 +21,7 @@ use crate::mpi4py::Mpi4py;
 use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
 use crate::raw::Bytes;
+use crate::repeated;
 use crate::table::{Class, Row};
 use crate::transfer::{self, Lent};
 
@@ -102,6 +103,11 @@ pub fn call<'py>(
     tensor_comm::attend(mpi4py.mpi()).map_err(|error| errors::operation(py, error))?;
     if let Some(post) = lend.post
         && let Some(request) = post::start(mpi4py, post, row, slf, slots)?
+    {
+        return Ok(request);
+    }
+    if lend.gives == Gives::Persistent
+        && let Some(request) = repeated::create(mpi4py, row, slf, slots)?
     {
         return Ok(request);
     }

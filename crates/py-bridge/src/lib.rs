@@ -50,6 +50,7 @@ pub mod policy;
 pub mod post;
 pub mod raw;
 pub mod registry;
+pub mod repeated;
 pub mod request;
 pub mod site;
 pub mod starter;

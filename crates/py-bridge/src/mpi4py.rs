@@ -46,6 +46,8 @@ pub struct Classes {
     pub transfer: Py<PyAny>,
     /// The request of an operation that can be started again and again.
     pub persistent: Py<PyAny>,
+    /// The request of one that begins an operation of ours each time.
+    pub repeated: Py<PyAny>,
 }
 
 /// Where the handle of a living object lies.

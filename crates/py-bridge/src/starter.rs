@@ -74,6 +74,23 @@ impl Starter {
         Ok(pending)
     }
 
+    /// Starts it and leaves it to the engine; the request object, which is null, becomes that of it.
+    #[pyo3(signature = (request, *args))]
+    fn restart<'py>(
+        &self,
+        py: Python<'py>,
+        request: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Pending> {
+        let mpi4py = mpi4py::bound()?;
+        let place = mpi4py.request_handle(request)?;
+        let begun = self.begin(py, args)?;
+        engine::carry(begun.handle()).map_err(|error| errors::operation(py, error))?;
+        let (handle, pending) = request::make(py, mpi4py.mpi(), begun.handle().clone())?;
+        place.set(handle);
+        Ok(pending)
+    }
+
     /// Starts it and carries it on in this thread, at most `timeout` seconds. `None` when it is done; else
     /// the engine goes on with what is returned.
     #[pyo3(signature = (timeout, *args))]

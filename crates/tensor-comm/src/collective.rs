@@ -6,6 +6,7 @@ use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::ground::gate::Gate;
+use crate::ground::settings::Settings;
 use crate::ground::state::State;
 use crate::plan::Plan;
 use crate::trace::{self, Span, Taken};
@@ -76,6 +77,15 @@ pub fn revoke(comm: &Comm) -> Result<()> {
         State::of(*comm)?.revoke()?;
     }
     Ok(())
+}
+
+/// Whether collectives on this communicator are exactly one plain MPI call each.
+///
+/// # Errors
+/// Settings that do not parse, and what MPI reports.
+pub fn is_plain(comm: &Comm) -> Result<bool> {
+    let plain = Settings::get()?.plain || comm.is_plain() || comm.is_inter()?;
+    Ok(plain || State::of(*comm)?.is_plain())
 }
 
 /// Numbers and checks a collective that goes to MPI as the caller described it (a derived datatype), so

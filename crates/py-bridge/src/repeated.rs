@@ -1,0 +1,127 @@
+//! Persistent reductions that MPI cannot make of the tensors' own elements: `bfloat16`, `float8_*`, the
+//! mean. Each start begins a non-blocking one on a communicator of the request's own, so that requests
+//! may be started in any order, as in MPI. Which those are, ranks know alike: dtype and operation.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use tensor_comm::{Comm, DType, Op};
+
+use crate::collective::{self, Collective};
+use crate::datatype::{self, Reading, Use};
+use crate::errors;
+use crate::framework::Intent;
+use crate::message::Spec;
+use crate::mpi4py::Mpi4py;
+use crate::order::StreamOrder;
+use crate::params::{Slots, Takes};
+use crate::registry;
+use crate::table::{Body, ROWS, Row};
+
+/// The request of such a reduction; `None` for every other persistent operation.
+///
+/// # Errors
+/// What the arguments have to say.
+pub fn create<'py>(
+    mpi4py: &Mpi4py,
+    row: &Row,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = slf.py();
+    let Some(at) = row.params.iter().position(|p| p.takes == Takes::Op) else {
+        return Ok(None);
+    };
+    let op = collective::operation(mpi4py, row.params[at].name, slots[at].as_deref())?;
+    if matches!(op, Op::Native(_)) || !is_needed(mpi4py, row, slots, op) {
+        return Ok(None);
+    }
+    let raw = mpi4py.comm(slf)?;
+    if raw == mpi4py.mpi().comm_null() {
+        return Ok(None);
+    }
+    let core = |error| errors::operation(py, error);
+    let comm = Comm::new(mpi4py.mpi(), raw).map_err(core)?;
+    if tensor_comm::is_plain(&comm).map_err(core)? {
+        return Ok(None);
+    }
+    let (name, started) = started(row)?;
+    let params = &row.params[..row.params.len() - 1];
+    collective::check(py, mpi4py, &started, params, comm, slots)?;
+    let arguments = params
+        .iter()
+        .zip(slots)
+        .map(|(param, slot)| match (slot, param.takes) {
+            (Some(given), _) => kept(given),
+            (None, Takes::Op) => mpi4py.module(py).getattr("SUM").map(Bound::unbind),
+            (None, Takes::Int(_)) => Ok(0i32.into_pyobject(py)?.into_any().unbind()),
+            (None, _) => Ok(py.None()),
+        })
+        .collect::<PyResult<Vec<_>>>()?;
+    let arguments = PyTuple::new(py, arguments)?;
+    let class = mpi4py.classes()?.repeated.bind(py);
+    class
+        .call_method1("_create", (slf, name, arguments))
+        .map(Some)
+}
+
+/// Whether MPI has no arithmetic for it. What cannot be asked is left to the other way, which says why.
+fn is_needed(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>, op: Op) -> bool {
+    let mut tensors = row.params.iter().zip(slots).filter_map(|(param, slot)| {
+        let msg = slot.as_deref()?;
+        let sides = matches!(param.takes, Takes::Sent | Takes::Received);
+        (sides && !mpi4py.is_in_place(msg)).then_some((param.name, msg))
+    });
+    let Some((name, msg)) = tensors.next() else {
+        return false;
+    };
+    let asked = || -> PyResult<Option<DType>> {
+        let spec = Spec::unpack(mpi4py, name, msg, false)?;
+        let mut order = StreamOrder::default();
+        let loan = registry::lend(name, &spec.tensor, Intent::Send, &mut order)?;
+        let dtype = loan.view().dtype();
+        if let Some(given) = spec.datatype(mpi4py)?
+            && datatype::reading(mpi4py, name, dtype, &given, Use::Reduce)? == Reading::Raw
+        {
+            return Ok(None);
+        }
+        Ok(Some(dtype))
+    };
+    let Ok(Some(dtype)) = asked() else {
+        return false;
+    };
+    let py = msg.py();
+    match op {
+        Op::Avg => true,
+        Op::Builtin(op) => {
+            let half = dtype == DType::F16 && mpi4py.half(py).is_ok_and(|half| half.is_some());
+            !half
+                && tensor_comm::mpi_datatype(mpi4py.mpi(), dtype).is_none()
+                && tensor_comm::kernels::meaning(op, dtype).is_ok()
+        }
+        Op::Native(_) => false,
+    }
+}
+
+/// The non-blocking form of a persistent one.
+fn started(row: &Row) -> PyResult<(&'static str, Collective)> {
+    let name = row.name.trim_end_matches("_init").to_lowercase();
+    ROWS.iter()
+        .find_map(|row| match row.body {
+            Body::Start(form) if row.name[1..] == name => Some((row.name, form)),
+            _ => None,
+        })
+        .ok_or_else(errors::unbound)
+}
+
+/// The argument as it is now: the caller may change his lists of counts.
+fn kept(argument: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let py = argument.py();
+    if let Ok(list) = argument.cast::<PyList>() {
+        let items = list
+            .iter()
+            .map(|item| kept(&item))
+            .collect::<PyResult<Vec<_>>>()?;
+        return Ok(PyList::new(py, items)?.into_any().unbind());
+    }
+    Ok(argument.clone().unbind())
+}

@@ -1,0 +1,26 @@
+"""The metaclass of classes that stand for mpi4py's in :mod:`dlmpi.MPI`, because programs make their
+objects by class methods. mpi4py's own objects are instances of them."""
+
+from dlmpi._bound import mpi
+
+__all__ = ["StandIn"]
+
+
+class StandIn(type):
+    """The class of stand-ins for classes of mpi4py: objects and subclasses of these are theirs."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if cls._is_ours():
+            return isinstance(instance, cls._real())
+        return super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        if cls._is_ours():
+            return issubclass(subclass, cls._real())
+        return super().__subclasscheck__(subclass)
+
+    def _is_ours(cls) -> bool:
+        return cls.__module__.partition(".")[0] == __package__
+
+    def _real(cls) -> type:
+        return next(base for base in cls.__mro__ if base.__module__ == mpi.__name__)
