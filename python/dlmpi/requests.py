@@ -185,6 +185,21 @@ class Prequest(mpi.Prequest, metaclass=StandIn):
             elif isinstance(one, Persistent):
                 one._wrote()
 
+    @classmethod
+    def fromhandle(cls, handle: int) -> "Prequest":
+        """Create object from MPI handle."""
+        return cls(super().fromhandle(handle))
+
+    @classmethod
+    def fromint(cls, arg: int) -> "Prequest":
+        """Translate integer handle to object."""
+        return cls(super().fromint(arg))
+
+    @classmethod
+    def f2py(cls, arg: int) -> "Prequest":
+        """Convert Fortran handle to object."""
+        return cls(super().f2py(arg))
+
 
 def _make_request(handle: int, pending: _native.Pending) -> Request:
     request = Request(mpi.Request.fromhandle(handle))
