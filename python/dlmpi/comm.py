@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
-from dlmpi import _native, _start, _watch, trace
+from dlmpi import _native, _start, _undisturbed, _watch, trace
 from dlmpi._bound import NATIVE, mpi
 from dlmpi._objects import METHODS, pickle
-from dlmpi.memory import Message
+from dlmpi.memory import File, Message, Win
 from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
 __all__ = [
@@ -255,6 +255,7 @@ def predefined(name: str) -> Intracomm:
     return _PREDEFINED[name]
 
 
+_undisturbed.wait_in((*_OURS, Win, File))
 _start.guard(_OURS)
 _watch.begin(mpi)
 trace.begin(mpi)

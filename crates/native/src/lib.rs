@@ -39,6 +39,13 @@ mod _native {
         py_bridge::mpi4py::bound()?.forget(comm)
     }
 
+    /// Waits for the private duplicate of a communicator, where it is under way and would be disturbed by
+    /// the call that follows.
+    #[pyfunction]
+    fn undisturbed(comm: &Bound<'_, PyAny>) -> PyResult<()> {
+        py_bridge::carried::undisturbed(comm)
+    }
+
     /// Reduces many tensors over a communicator, in place.
     #[pyfunction]
     #[pyo3(signature = (tensors, op, comm, /))]

@@ -162,11 +162,7 @@ pub fn start<'py>(
             let (handle, pending) = request::start(py, comm, &call, loans.into_borrowed())?;
             mpi4py.request(py, handle, pending).map(Outcome::Value)
         }
-        Ok(false) => {
-            py.detach(|| tensor_comm::announce_start(&comm, row.kind))
-                .map_err(|error| errors::operation(py, error))?;
-            Ok(Outcome::Raw(None))
-        }
+        Ok(false) => Ok(Outcome::Raw(None)),
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
             py.detach(|| tensor_comm::refuse_start(&comm, row.kind, words));

@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 use crate::avg::Avg;
 use crate::borrow::Borrowed;
 use crate::buffer;
+use crate::carried;
 use crate::framework::Intent;
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{MAX_PARAMS, Slots, Takes};
 use crate::table::{Body, Row};
-use crate::transfer::{self, Lent};
+use crate::transfer::Lent;
 
 /// The values of a call by parameter, as mpi4py's method gets them.
 pub type Values<'py> = [Option<Bound<'py, PyAny>>; MAX_PARAMS];
@@ -23,7 +24,7 @@ pub type Values<'py> = [Option<Bound<'py, PyAny>>; MAX_PARAMS];
 /// What mpi4py raised, or why a tensor cannot be lent as raw memory.
 pub fn call<'py>(
     real: &Bound<'py, PyAny>,
-    row: &Row,
+    row: &'static Row,
     slf: &Bound<'py, PyAny>,
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -49,10 +50,17 @@ pub fn call<'py>(
             _ => Bound::clone(obj),
         });
     }
-    let result = invoke(real, row, slf, values);
-    if let Body::Start(_) = row.body {
-        return transfer::follow(mpi4py, result?, lent);
+    if let Body::Start(collective) = row.body {
+        return carried::start(
+            mpi4py,
+            (row, Some(collective.kind)),
+            real,
+            slf,
+            values,
+            lent,
+        );
     }
+    let result = invoke(real, row, slf, values);
     let ended = lent.end(py);
     let result = result?;
     ended.map(|()| result)

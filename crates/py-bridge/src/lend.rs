@@ -10,6 +10,7 @@ use tensor_comm::{Arg, Counts, Flow, Op, Posted};
 
 use crate::borrow::Borrowed;
 use crate::cargo::Cargo;
+use crate::carried;
 use crate::collective::{self, Role};
 use crate::datatype::Use;
 use crate::delegate::{self, Values, invoke};
@@ -68,6 +69,8 @@ pub enum Gives {
     Result,
     /// A request of an operation under way.
     Request,
+    /// A request of a collective, in its turn among the others of the communicator.
+    Turn,
     /// A request of an operation that can be started again and again.
     Persistent,
     /// Nothing: the operation is over when its window or file says so.
@@ -92,8 +95,8 @@ pub struct Lend {
 /// # Errors
 /// What an argument, mpi4py or a framework has to say.
 pub fn call<'py>(
-    mpi4py: &Mpi4py,
-    row: &Row,
+    mpi4py: &'static Mpi4py,
+    row: &'static Row,
     lend: &Lend,
     real: &Bound<'py, PyAny>,
     slf: &Bound<'py, PyAny>,
@@ -131,10 +134,16 @@ pub fn call<'py>(
             _ => Bound::clone(msg),
         });
     }
+    if lend.gives == Gives::Persistent && !is_message(row) {
+        carried::undisturbed(slf)?;
+    }
+    if lend.gives == Gives::Turn {
+        return carried::start(mpi4py, (row, None), real, slf, values, lent);
+    }
     let result = invoke(real, row, slf, values);
     lent.shapes.clear();
     match lend.gives {
-        Gives::Request => transfer::follow(mpi4py, result?, lent),
+        Gives::Request | Gives::Turn => transfer::follow(mpi4py, result?, lent),
         Gives::Persistent => transfer::persist(mpi4py, result?, lent),
         Gives::Later => {
             let result = result?;
@@ -243,6 +252,13 @@ impl Sides {
         };
         Ok((role, peers))
     }
+}
+
+/// Whether it is one message, not a collective.
+fn is_message(row: &Row) -> bool {
+    row.params
+        .iter()
+        .any(|param| matches!(param.name, "dest" | "source"))
 }
 
 /// The argument of this name, where it is given.

@@ -23,6 +23,7 @@ pub mod cai;
 pub mod callbacks;
 pub mod capsule;
 pub mod cargo;
+pub mod carried;
 pub mod collective;
 pub mod counts;
 pub mod datatype;

@@ -3,7 +3,7 @@
 //!
 //! Knows how an operation's end reaches MPI and Python, not what it did.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mpi_runtime::{GeneralizedRequest, Mpi, StatusPtr};
@@ -45,18 +45,31 @@ impl Keep for Borrowed {
     }
 }
 
+/// The exception of an operation that failed in Python.
+pub type Failure = Arc<Mutex<Option<PyErr>>>;
+
 /// The end of an operation, as the Python object that waits for it sees it.
 #[pyclass(frozen, module = "dlmpi._native")]
 pub struct Pending {
     handle: Handle,
     /// What a receive learns of its message.
     envelope: Option<Arc<Envelope>>,
+    failure: Failure,
 }
 
 impl Pending {
     /// Of an operation under way, and what it learns if it is a receive.
     pub fn new(handle: Handle, envelope: Option<Arc<Envelope>>) -> Pending {
-        Pending { handle, envelope }
+        Pending {
+            handle,
+            envelope,
+            failure: Failure::default(),
+        }
+    }
+
+    /// The same for an operation that leaves its exception there.
+    pub fn failing_with(self, failure: Failure) -> Pending {
+        Pending { failure, ..self }
     }
 
     /// The operation.
@@ -85,8 +98,10 @@ impl Pending {
 
     /// The exception of an operation that failed; `None` while it is under way and when it ended well.
     fn error(&self, py: Python<'_>) -> Option<PyErr> {
-        let result = self.handle.result()?;
-        result.err().map(|error| errors::operation(py, error))
+        let error = self.handle.result()?.err()?;
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let raised = failure.as_ref().map(|raised| raised.clone_ref(py));
+        Some(raised.unwrap_or_else(|| errors::operation(py, error)))
     }
 
     /// Asks the other ranks who has not made this call and what they are doing; in words, within

@@ -25,6 +25,7 @@ use crate::ground::process;
 use crate::watch::{self, About, Watcher};
 
 pub(crate) use collective::Collective;
+pub use collective::Issue;
 pub use handle::{Handle, Keep};
 pub(crate) use message::Passing;
 pub use message::{Came, Envelope};

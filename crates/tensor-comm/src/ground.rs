@@ -9,6 +9,7 @@
 pub(crate) mod exchange;
 pub(crate) mod fingerprint;
 pub(crate) mod gate;
+mod patience;
 pub(crate) mod peers;
 mod place;
 pub(crate) mod private;

@@ -6,13 +6,14 @@ use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
-use crate::engine::{self, Collective, Handle, Keep};
+use crate::engine::{self, Collective, Handle, Issue, Keep};
 use crate::error::{Error, Result};
 use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 use crate::ground::private;
 use crate::ground::state::State;
 use crate::trace::{self, Taken};
+use crate::watch::About;
 
 /// Starts a collective and leaves it to the engine, as [`begin`].
 ///
@@ -90,30 +91,67 @@ pub fn prepare(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Numbers and compares a non-blocking collective that goes to MPI as the caller described it, as
-/// [`crate::announce`] does for a blocking one. A disagreement shows on the ranks whose call came through
-/// [`start`].
+/// Starts a non-blocking collective whose call to MPI `issue` makes, in its turn among the others of the
+/// communicator and on the private duplicate, as theirs are: a rank that describes its memory to MPI itself
+/// meets ranks that do not. The caller gives it to [`engine::carry`]. `None` where MPI is called at once on
+/// the user's communicator: by the caller, and nothing was started.
+///
+/// `kind` is `None` for collectives that are not numbered, on all ranks alike.
 ///
 /// # Errors
-/// As for [`start`].
-pub fn announce_start(comm: &Comm, kind: CallKind) -> Result<()> {
-    let gate = Gate::open(*comm, kind)?;
-    compare(gate.exchange(None), &gate)?;
-    match gate.state() {
-        Some(state) if private::must_wait(comm.mpi()) => await_duplicate(state),
-        _ => Ok(()),
+/// What `issue` says, when its turn has come at once; else that comes with the [`Handle`].
+pub fn begin_foreign(
+    comm: &Comm,
+    (kind, name): (Option<CallKind>, &'static str),
+    issue: Box<dyn Issue>,
+    keep: Box<dyn Keep>,
+) -> Result<Option<Handle>> {
+    let brief = Brief::named(name);
+    let (state, exchange, about, seen) = match kind {
+        Some(kind) => {
+            let gate = Gate::open(*comm, kind)?;
+            let Some(state) = gate.state() else {
+                return Ok(None);
+            };
+            let exchange = gate.exchange(None).map(Exchange::noting_the_site);
+            let mut span = gate.trace_flight(brief);
+            trace::takes(&mut span, || Taken::RAW);
+            let seen = (gate.watch(|| brief), span);
+            (Arc::clone(state), exchange, gate.about(brief), seen)
+        }
+        None => match Gate::state_of(*comm)? {
+            (_, Some(state)) => (state, None, About::unnumbered(brief), (None, None)),
+            _ => return Ok(None),
+        },
+    };
+    if engine::allowed(comm.mpi()).is_err() {
+        // Nothing of ours is under way there, nor can be.
+        return Ok(None);
+    }
+    state.begin()?;
+    let collective = Collective::foreign(issue, state, exchange, seen);
+    let handle = engine::begin(collective, keep, about);
+    match handle.result() {
+        Some(Err(why)) => Err(why),
+        _ => Ok(Some(handle)),
     }
 }
 
-/// Waits until the private duplicate is there: the library makes it of non-blocking collectives on the
-/// user's communicator, whose messages would be taken for those of the caller's own there (truncated
-/// broadcasts and segmentation faults on Open MPI 5.0.11). The duplicate was begun at the communicator's
-/// first collective, so that this is a matter of the first calls.
-fn await_duplicate(state: &State) -> Result<()> {
-    while state.private(false)?.is_none() {
-        std::thread::yield_now();
+/// Waits until a private duplicate that is under way is there, before a call of the user's that makes a
+/// communicator, a window or a persistent collective of this one: Open MPI (5.0.11) makes duplicates of
+/// non-blocking collectives on the parent, which meet those inside such calls and hang or fail. Every rank
+/// has begun the duplicate before that call, so it waits for nobody who does not come.
+///
+/// # Errors
+/// What MPI reports.
+pub fn undisturbed(comm: &Comm) -> Result<()> {
+    if !private::must_wait(comm.mpi()) {
+        return Ok(());
     }
-    Ok(())
+    match State::existing(*comm)? {
+        Some(state) => state.await_pending(),
+        None => Ok(()),
+    }
 }
 
 /// As [`crate::refuse`], for a non-blocking collective: the others learn of it while this rank goes on.

@@ -66,7 +66,7 @@ pub use error::{Error, Result};
 pub use ground::process::attend;
 pub use ground::settings::{Check, Choice, Settings, Timeout};
 pub use guard::LARGE;
-pub use immediate::{announce_start, begin, prepare, refuse_start, start};
+pub use immediate::{begin, begin_foreign, prepare, refuse_start, start, undisturbed};
 pub use immediate_p2p::{begin_recv, begin_send};
 pub use kernels::ReduceOp;
 pub use many::{all_reduce_many, refuse_many};

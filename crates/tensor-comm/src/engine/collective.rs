@@ -6,8 +6,9 @@
 //! ```
 //!
 //! MPI matches collectives of a communicator by the order in which they are issued, so they are issued on
-//! the private duplicate strictly in the order of the calls, which is the same on all ranks. The
-//! comparison before it and our own algorithm are point-to-point with a tag of their own and may overtake.
+//! the private duplicate strictly in the order of the calls, which is the same on all ranks: those that
+//! others describe to MPI, too ([`Issue`]). The comparison before it and our own algorithm are
+//! point-to-point with a tag of their own and may overtake.
 
 use std::sync::Arc;
 
@@ -36,6 +37,26 @@ enum Stage {
     Ended,
 }
 
+/// A collective whose call to MPI somebody else makes, because only he can read its arguments.
+pub trait Issue: Send {
+    /// Calls MPI on `comm`, once; the request is the caller's to complete. What it reads and writes must
+    /// stay where it is until then.
+    ///
+    /// # Errors
+    /// What MPI reports, or why there was no call.
+    fn issue(&mut self, comm: mpi_runtime::Comm) -> Result<Request>;
+}
+
+/// What there is to do.
+enum Work {
+    /// Nothing but to compare, because this rank refuses the call.
+    Compare,
+    /// A call that is planned here.
+    Planned(Box<Plan>),
+    /// A call of somebody else's.
+    Foreign(Box<dyn Issue>),
+}
+
 /// Where a collective stands among those of its communicator.
 struct Order {
     state: Arc<State>,
@@ -51,8 +72,7 @@ struct Order {
 pub(crate) struct Collective {
     comm: Comm,
     stage: Stage,
-    /// `None`: only compared, because this rank refuses the call or MPI does it as the caller described it.
-    plan: Option<Box<Plan>>,
+    work: Work,
     /// `None` where MPI was called at once on the user's communicator.
     order: Option<Order>,
     /// Under watch and traced until it ends.
@@ -88,7 +108,7 @@ impl Collective {
         Collective {
             comm,
             stage: Stage::Flying(request, arrays),
-            plan: Some(plan),
+            work: Work::Planned(plan),
             order: None,
             seen,
         }
@@ -98,6 +118,25 @@ impl Collective {
     /// messages of our own algorithm.
     pub fn ordered(
         plan: Box<Plan>,
+        order: (Arc<State>, i32),
+        exchange: Option<Exchange>,
+        seen: (Option<Entered>, Option<Span>),
+    ) -> Collective {
+        Collective::queued(Work::Planned(plan), order, exchange, seen)
+    }
+
+    /// The same for a call that somebody else makes.
+    pub fn foreign(
+        issue: Box<dyn Issue>,
+        state: Arc<State>,
+        exchange: Option<Exchange>,
+        seen: (Option<Entered>, Option<Span>),
+    ) -> Collective {
+        Collective::queued(Work::Foreign(issue), (state, 0), exchange, seen)
+    }
+
+    fn queued(
+        work: Work,
         (state, tag): (Arc<State>, i32),
         exchange: Option<Exchange>,
         seen: (Option<Entered>, Option<Span>),
@@ -105,7 +144,7 @@ impl Collective {
         Collective {
             comm: state.comm(),
             stage: exchange.map_or(Stage::Turn, |exchange| Stage::Checking(Box::new(exchange))),
-            plan: Some(plan),
+            work,
             order: Some(Order::new(state, tag)),
             seen,
         }
@@ -116,7 +155,7 @@ impl Collective {
         Collective {
             comm: state.comm(),
             stage: Stage::Checking(Box::new(exchange)),
-            plan: None,
+            work: Work::Compare,
             order: Some(Order::new(state, 0)),
             seen: (None, None),
         }
@@ -141,10 +180,14 @@ impl Collective {
 
     /// The start: whether it has left.
     fn leave(&mut self) -> Result<bool> {
-        let (Some(plan), Some(order)) = (&mut self.plan, &mut self.order) else {
+        let Some(order) = &mut self.order else {
             return Ok(false);
         };
-        if plan.direct.is_some() {
+        let direct = match &mut self.work {
+            Work::Planned(plan) => &mut plan.direct,
+            _ => &mut None,
+        };
+        if direct.is_some() {
             // It stands in nobody's way: its messages are apart.
             order.forfeit();
         } else if !order
@@ -156,16 +199,20 @@ impl Collective {
         let Some(comm) = order.state.private(false)? else {
             return Ok(false);
         };
-        if let Some(direct) = plan.direct.take() {
+        if let Some(direct) = direct.take() {
             let (tag, peers) = (order.tag, order.peers.take());
             let flight = Flight::new(Box::new(direct), Lane { comm, tag, peers })?;
             self.stage = Stage::Exchanging(Box::new(flight));
             return Ok(true);
         }
-        // SAFETY:
-        // - the plan is boxed and dropped only with the operation, after the request completed, as is the keeper of
-        //   the tensors' memory; an abandoned operation leaks both.
-        let started = unsafe { plan.start_on(comm) };
+        let started = match &mut self.work {
+            // SAFETY:
+            // - the plan is boxed and dropped only with the operation, after the request completed, as is the
+            //   keeper of the tensors' memory; an abandoned operation leaks both.
+            Work::Planned(plan) => unsafe { plan.start_on(comm) },
+            Work::Foreign(issue) => issue.issue(comm).map(|request| (request, None)),
+            Work::Compare => return Ok(false),
+        };
         let (request, arrays) = started.map_err(|error| order.state.report(error))?;
         self.stage = Stage::Flying(request, arrays);
         order.ticket = None;
@@ -207,7 +254,7 @@ impl Job for Collective {
             }
             step = Step::Moved;
         }
-        if self.plan.is_none() {
+        if let Work::Compare = self.work {
             return Ok(Step::Ended);
         }
         if let Stage::Turn = self.stage {
@@ -221,7 +268,10 @@ impl Job for Collective {
             Progress::Moved => return Ok(Step::Moved),
             Progress::Ended => {}
         }
-        let settled = self.plan.as_ref().map_or(Ok(()), |plan| plan.settle());
+        let settled = match &self.work {
+            Work::Planned(plan) => plan.settle(),
+            Work::Foreign(_) | Work::Compare => Ok(()),
+        };
         trace::ended(&mut self.seen.1, settled).map(|()| Step::Ended)
     }
 

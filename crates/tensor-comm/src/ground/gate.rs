@@ -35,22 +35,14 @@ impl Gate {
     /// there is nothing to compare.
     #[inline]
     pub fn open(comm: Comm, kind: CallKind) -> Result<Gate> {
-        let (settings, comm) = (Settings::get()?, comm.asked()?);
-        if comm.is_plain() || settings.plain || comm.size()? == 1 || comm.is_inter()? {
+        let (comm, Some(state)) = Gate::state_of(comm)? else {
             return Ok(Gate {
                 comm,
                 kind,
                 numbered: None,
             });
-        }
-        let state = State::of(comm)?;
-        if state.is_plain() {
-            return Ok(Gate {
-                comm: comm.plain(),
-                kind,
-                numbered: None,
-            });
-        }
+        };
+        let settings = Settings::get()?;
         let sequence = state.next();
         Ok(Gate {
             comm,
@@ -61,6 +53,19 @@ impl Gate {
                 sequence,
             }),
         })
+    }
+
+    /// The communicator, plain if it was made so, and its state where collectives are numbered.
+    pub fn state_of(comm: Comm) -> Result<(Comm, Option<Arc<State>>)> {
+        let (settings, comm) = (Settings::get()?, comm.asked()?);
+        if comm.is_plain() || settings.plain || comm.size()? == 1 || comm.is_inter()? {
+            return Ok((comm, None));
+        }
+        let state = State::of(comm)?;
+        match state.is_plain() {
+            true => Ok((comm.plain(), None)),
+            false => Ok((comm, Some(state))),
+        }
     }
 
     /// The communicator, plain if it was made so.

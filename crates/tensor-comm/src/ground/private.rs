@@ -3,15 +3,10 @@
 //! A blocking duplicate inside a non-blocking collective deadlocks lawful programs. One extra context per
 //! communicator is all that dlmpi takes; MPICH has about two thousand.
 
-use std::time::{Duration, Instant};
-
 use mpi_runtime::{Mpi, PendingComm, Request, StatusPtr};
 
 use crate::error::Result;
 use crate::wiretype::byte;
-
-/// After this long a rank that waits for the others says what may keep them.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The stages of a private duplicate.
 #[derive(Debug)]
@@ -30,17 +25,6 @@ pub(crate) enum Private {
 /// the parent has ended, perhaps inside its progress engine, where a wait would never return.
 pub(crate) fn must_wait(mpi: &Mpi) -> bool {
     mpi.library_version().contains("Open MPI")
-}
-
-/// Nothing that is sent can tell such ranks apart from ranks that are slow, so this is no error.
-fn waiting(mpi: &Mpi) {
-    let rank = mpi.comm_rank(mpi.comm_world()).unwrap_or(-1);
-    eprintln!(
-        "dlmpi: rank {rank} waits since {} s for the others' first collective on a communicator. Ranks with \
-         DLMPI_COLLECTIVES=mpi and ranks of plain mpi4py never answer: give all ranks the same setting, or mark the \
-         communicator on all by dlmpi.wrap(comm, collectives=\"mpi\"). DLMPI_TIMEOUT ends such waits.",
-        PATIENCE.as_secs()
-    );
 }
 
 /// The library's own error if the communicator was revoked: that of a message to nobody.
@@ -63,25 +47,18 @@ impl Private {
         Ok(())
     }
 
-    /// The duplicate, if it is there by now; `block` waits for it.
-    pub fn poll(&mut self, mpi: &Mpi, block: bool) -> Result<Option<mpi_runtime::Comm>> {
+    /// Whether it is under way.
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Private::Pending(..))
+    }
+
+    /// The duplicate, if it is there by now.
+    pub fn poll(&mut self, mpi: &Mpi) -> Result<Option<mpi_runtime::Comm>> {
         if let Private::Pending(_, request) = self {
-            let ignore = StatusPtr::ignore();
-            let until = Instant::now() + PATIENCE;
             // SAFETY:
             // - the request is ours, started in `begin`, and not completed elsewhere.
-            while !unsafe { mpi.test(request, ignore) }? {
-                if !block {
-                    return Ok(None);
-                }
-                std::thread::yield_now();
-                if Instant::now() > until {
-                    waiting(mpi);
-                    // SAFETY:
-                    // - as above.
-                    unsafe { mpi.wait(request, ignore) }?;
-                    break;
-                }
+            if !unsafe { mpi.test(request, StatusPtr::ignore()) }? {
+                return Ok(None);
             }
             if let Private::Pending(pending, _) = std::mem::replace(self, Private::Absent) {
                 // SAFETY:
@@ -100,7 +77,11 @@ impl Private {
 
     /// Gives the context back. A duplicate that is still under way inside MPICH's progress is left to it.
     pub fn free(&mut self, mpi: &Mpi) {
-        let ready = self.poll(mpi, must_wait(mpi));
+        let mut ready = self.poll(mpi);
+        while must_wait(mpi) && self.is_pending() && ready.is_ok() {
+            std::thread::yield_now();
+            ready = self.poll(mpi);
+        }
         if let Ok(Some(mut comm)) = ready {
             *self = Private::Absent;
             // SAFETY:

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use mpi_runtime::{Keyval, Mpi};
 
+use super::patience::Patience;
 use super::peers::Peers;
 use super::place;
 use super::private::{self, Private};
@@ -106,6 +107,11 @@ impl State {
         all.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// The state of a communicator that has one.
+    pub fn existing(comm: Comm) -> Result<Option<Arc<State>>> {
+        State::found(comm, keyval(comm)?)
+    }
+
     fn found(comm: Comm, keyval: Keyval) -> Result<Option<Arc<State>>> {
         let Some(value) = comm.mpi().comm_get_attr(comm.raw(), keyval)? else {
             return Ok(None);
@@ -191,7 +197,7 @@ impl State {
     pub fn private_now(&self) -> Option<mpi_runtime::Comm> {
         let mut private = self.private.try_lock().ok()?;
         self.holder.store(this_thread(), Ordering::Relaxed);
-        let found = private.poll(self.comm.mpi(), false);
+        let found = private.poll(self.comm.mpi());
         self.holder.store(0, Ordering::Relaxed);
         found.ok().flatten()
     }
@@ -266,17 +272,40 @@ impl State {
             .unwrap_or(Ok(()))
     }
 
-    /// The private duplicate; waits for it if `block`.
+    /// The private duplicate; waits for it if `block`. Other threads come to it meanwhile: what the others
+    /// do before they begin the duplicate may depend on operations that the engine carries here.
     pub fn private(&self, block: bool) -> Result<Option<mpi_runtime::Comm>> {
-        let got = self.with_private(|private, mpi| {
-            if self.revoked.load(Ordering::Acquire) {
-                // Messages on a revoked duplicate are errors only where MPI runs fault-tolerant.
-                private::in_use(mpi, self.comm.raw())?;
+        let mut patience = Patience::default();
+        loop {
+            let got = self.with_private(|private, mpi| {
+                if self.revoked.load(Ordering::Acquire) {
+                    // Messages on a revoked duplicate are errors only where MPI runs fault-tolerant.
+                    private::in_use(mpi, self.comm.raw())?;
+                }
+                private.begin(mpi, self.comm.raw())?;
+                private.poll(mpi)
+            });
+            match got {
+                Some(Ok(None)) if block => patience.wait(self.comm.mpi()),
+                _ => return got.unwrap_or(Ok(None)).map_err(|error| self.report(error)),
             }
-            private.begin(mpi, self.comm.raw())?;
-            private.poll(mpi, block)
-        });
-        got.unwrap_or(Ok(None)).map_err(|error| self.report(error))
+        }
+    }
+
+    /// Waits for a private duplicate that is under way.
+    pub fn await_pending(&self) -> Result<()> {
+        let mut patience = Patience::default();
+        loop {
+            let got = self.with_private(|private, mpi| {
+                let polled = private.poll(mpi);
+                polled.map(|_| private.is_pending())
+            });
+            match got.unwrap_or(Ok(false)) {
+                Ok(true) => patience.wait(self.comm.mpi()),
+                Ok(false) => return Ok(()),
+                Err(error) => return Err(self.report(error)),
+            }
+        }
     }
 
     /// Revokes the private duplicate, if it is there, on all ranks: who waits for others in it gets an error.
@@ -308,7 +337,7 @@ impl State {
         if private::must_wait(self.comm.mpi()) && !process::finalizing() {
             // Every rank that frees the communicator has started the duplicate, so it does complete; a
             // failure shows where the duplicate is used.
-            let _ = self.with_private(|private, mpi| private.poll(mpi, true));
+            let _ = self.await_pending();
         }
     }
 

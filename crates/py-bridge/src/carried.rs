@@ -1,0 +1,261 @@
+//! Non-blocking collectives that mpi4py describes to MPI, on memory that we lend: called in their turn on
+//! the private duplicate and carried by the engine, as those that dlmpi describes are. Knows no operation.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpi_runtime::{Error as MpiCallError, MpiError, Request};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
+use tensor_comm::engine::{self, Issue, Keep};
+use tensor_comm::{CallKind, Comm, Error, Result};
+
+use crate::delegate::{Values, invoke};
+use crate::errors;
+use crate::mpi4py::Mpi4py;
+use crate::params::MAX_PARAMS;
+use crate::request::{self, Failure};
+use crate::table::Row;
+use crate::transfer::{self, Lent};
+
+/// The call until it is made, then what mpi4py holds on to.
+struct Calling {
+    real: Py<PyAny>,
+    row: &'static Row,
+    values: Option<[Option<Py<PyAny>>; MAX_PARAMS]>,
+    /// Datatypes made for the call alone.
+    datatypes: Vec<Py<PyAny>>,
+    request: Option<Py<PyAny>>,
+    lent: Lent,
+}
+
+/// The call, shared by the operation, its keeper and whoever starts it.
+struct Shared {
+    mpi4py: &'static Mpi4py,
+    calling: Mutex<Calling>,
+    failure: Failure,
+}
+
+#[derive(Clone)]
+struct Carried(Arc<Shared>);
+
+impl Carried {
+    fn lock(&self) -> MutexGuard<'_, Calling> {
+        let calling = &self.0.calling;
+        calling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls mpi4py's method on this communicator; its request becomes the caller's.
+    fn call(&self, py: Python<'_>, comm: mpi_runtime::Comm) -> PyResult<Request> {
+        let mpi4py = self.0.mpi4py;
+        let (real, row, values, datatypes) = {
+            let mut calling = self.lock();
+            let values = calling.values.take().ok_or_else(errors::unbound)?;
+            let datatypes = std::mem::take(&mut calling.datatypes);
+            (calling.real.clone_ref(py), calling.row, values, datatypes)
+        };
+        let class = mpi4py.module(py).getattr("Comm")?;
+        let slf = class.call_method1("fromhandle", (comm.raw(),))?;
+        let values = values.map(|value| value.map(|value| value.into_bound(py)));
+        let result = invoke(real.bind(py), row, &slf, values);
+        mpi4py.forget(&slf)?;
+        for datatype in datatypes {
+            datatype.call_method0(py, "Free")?;
+        }
+        let result = result?;
+        let slot = mpi4py.request_handle(&result)?;
+        // SAFETY:
+        // - the handle of a request of the library that both use; the object forgets it here.
+        let request = unsafe { Request::from_raw(slot.get()) };
+        slot.set(mpi4py.mpi().request_null().raw());
+        let mut calling = self.lock();
+        calling.request = Some(result.unbind());
+        calling.lent.shapes.clear();
+        Ok(request)
+    }
+
+    /// The call waits for its turn, and its caller may change or free meanwhile what MPI lets him: lists of
+    /// counts, and Datatypes.
+    fn own(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(values) = self.lock().values.take() else {
+            return Ok(());
+        };
+        let mut made = Vec::new();
+        let own = |value: Option<Py<PyAny>>| {
+            value
+                .map(|value| snapshot(self.0.mpi4py, value.bind(py), true, &mut made))
+                .transpose()
+        };
+        let values: Vec<_> = values.into_iter().map(own).collect::<PyResult<_>>()?;
+        let mut calling = self.lock();
+        calling.values = values.try_into().ok();
+        calling.datatypes = made;
+        Ok(())
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.lock().values.is_some()
+    }
+}
+
+/// A copy of lists and tuples, of derived Datatypes too; `message` is a whole message, whose memory comes
+/// first and stays as it is.
+fn snapshot(
+    mpi4py: &Mpi4py,
+    value: &Bound<'_, PyAny>,
+    message: bool,
+    made: &mut Vec<Py<PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    let py = value.py();
+    if mpi4py.is_datatype(value) {
+        if value.getattr("is_predefined")?.is_truthy()? {
+            return Ok(value.clone().unbind());
+        }
+        let own = value.call_method0("Dup")?.unbind();
+        made.push(own.clone_ref(py));
+        return Ok(own);
+    }
+    let is_sequence = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
+    if message && !is_sequence || value.is_instance_of::<PyString>() {
+        return Ok(value.clone().unbind());
+    }
+    // What cannot be walked is mpi4py's to judge.
+    let Ok(items) = value.try_iter() else {
+        return Ok(value.clone().unbind());
+    };
+    let mut copied = Vec::new();
+    for (at, item) in items.enumerate() {
+        let item = item?;
+        copied.push(match message && at == 0 {
+            true => item.unbind(),
+            false => snapshot(mpi4py, &item, false, made)?,
+        });
+    }
+    Ok(PyList::new(py, copied)?.into_any().unbind())
+}
+
+impl Issue for Carried {
+    fn issue(&mut self, comm: mpi_runtime::Comm) -> Result<Request> {
+        // The interpreter's lock is waited for here, like any other call of mpi4py's.
+        let issued = Python::try_attach(|py| {
+            self.call(py, comm).map_err(|error| {
+                let words = error.to_string();
+                let code = error.value(py).getattr("error_code");
+                let code = code.and_then(|code| code.extract::<i32>());
+                let mut failure = self
+                    .0
+                    .failure
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *failure = Some(error);
+                match code {
+                    Ok(code) => Error::Mpi(MpiCallError::Mpi(MpiError {
+                        code,
+                        class: code,
+                        call: "a non-blocking collective of mpi4py",
+                    })),
+                    Err(_) => Error::State(words),
+                }
+            })
+        });
+        issued.unwrap_or_else(|| Err(Error::State("the interpreter is ending".into())))
+    }
+}
+
+impl Keep for Carried {
+    fn done(&mut self, _written: bool) {
+        // Without an interpreter everything stays where it is.
+        let _ = Python::try_attach(|py| {
+            let (request, lent) = {
+                let mut calling = self.lock();
+                (calling.request.take(), std::mem::take(&mut calling.lent))
+            };
+            // mpi4py lets go of the lent buffers with its request, outside the lock: Python code may run.
+            drop(request);
+            if let Err(error) = lent.end(py) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+/// Starts a collective of mpi4py's with these values, and gives the caller's request.
+///
+/// # Errors
+/// What mpi4py, MPI or a framework has to say; where the call waits for its turn, the request brings it.
+pub fn start<'py>(
+    mpi4py: &'static Mpi4py,
+    (row, kind): (&'static Row, Option<CallKind>),
+    real: &Bound<'py, PyAny>,
+    slf: &Bound<'py, PyAny>,
+    values: Values<'py>,
+    lent: Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (py, mpi) = (slf.py(), mpi4py.mpi());
+    let core = |error| errors::operation(py, error);
+    let raw = mpi4py.comm(slf)?;
+    let carried = Carried(Arc::new(Shared {
+        mpi4py,
+        calling: Mutex::new(Calling {
+            real: real.clone().unbind(),
+            row,
+            values: Some(values.map(|value| value.map(Bound::unbind))),
+            datatypes: Vec::new(),
+            request: None,
+            lent,
+        }),
+        failure: Failure::default(),
+    }));
+    let begun = match raw == mpi.comm_null() {
+        // mpi4py raises what MPI says about it.
+        true => Ok(None),
+        false => {
+            let comm = Comm::new(mpi, raw).map_err(core)?;
+            let (issue, keep) = (Box::new(carried.clone()), Box::new(carried.clone()));
+            py.detach(|| tensor_comm::begin_foreign(&comm, (kind, row.name), issue, keep))
+        }
+    };
+    let failure = &carried.0.failure;
+    let failed = || {
+        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.take()
+    };
+    match begun {
+        Err(why) => Err(failed().unwrap_or_else(|| core(why))),
+        Ok(None) => {
+            let (values, lent) = {
+                let mut calling = carried.lock();
+                (calling.values.take(), std::mem::take(&mut calling.lent))
+            };
+            let values = values.ok_or_else(errors::unbound)?;
+            let values = values.map(|value| value.map(|value| value.into_bound(py)));
+            let result = invoke(real, row, slf, values)?;
+            let lent = Lent {
+                shapes: Vec::new(),
+                ..lent
+            };
+            transfer::follow(mpi4py, result, lent)
+        }
+        Ok(Some(handle)) => {
+            if carried.is_waiting() {
+                carried.own(py)?;
+            }
+            engine::carry(&handle).map_err(core)?;
+            let (number, pending) = request::make(py, mpi, handle)?;
+            let pending = pending.failing_with(Failure::clone(failure));
+            mpi4py
+                .request(py, number, pending)
+                .map(|request| request.into_bound(py))
+        }
+    }
+}
+
+/// Waits as [`tensor_comm::undisturbed`] does.
+///
+/// # Errors
+/// `TypeError` when it is no communicator; what MPI reports.
+pub fn undisturbed(comm: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (py, mpi4py) = (comm.py(), crate::mpi4py::bound()?);
+    let core = |error| errors::operation(py, error);
+    let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?).map_err(core)?;
+    py.detach(|| tensor_comm::undisturbed(&comm)).map_err(core)
+}
