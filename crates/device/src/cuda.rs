@@ -1,7 +1,7 @@
 //! The CUDA driver: devices, primary contexts, one own stream per device and thread, copies that have
 //! finished when they return. Knows neither tensors nor frameworks.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use std::sync::OnceLock;
 
@@ -122,77 +122,7 @@ impl Cuda {
         }
     }
 
-    /// Copies from the device, behind everything our stream waits for. The bytes are there when this returns.
-    ///
-    /// # Safety
-    /// - `n` bytes at `src` are memory of `dev`; `n` bytes at `dst` are writable host memory that nobody else uses.
-    pub unsafe fn copy_to_host(
-        &'static self,
-        dst: *mut u8,
-        src: u64,
-        n: usize,
-        dev: i32,
-    ) -> Result<(), DeviceError> {
-        self.copy(dev, n, "cuMemcpyDtoHAsync", |stream| {
-            // SAFETY:
-            // - Both ranges are valid by the caller's promise, and stay so until the wait in `copy`.
-            unsafe { (self.table.memcpy_dtoh_async)(dst.cast::<c_void>(), src, n, stream) }
-        })
-    }
-
-    /// Copies to the device, behind everything our stream waits for. Kernels launched later see the bytes.
-    ///
-    /// # Safety
-    /// - `n` bytes at `dst` are memory of `dev` that nobody else uses; `n` bytes at `src` are readable host memory.
-    pub unsafe fn copy_to_device(
-        &'static self,
-        dst: u64,
-        src: *const u8,
-        n: usize,
-        dev: i32,
-    ) -> Result<(), DeviceError> {
-        self.copy(dev, n, "cuMemcpyHtoDAsync", |stream| {
-            // SAFETY:
-            // - Both ranges are valid by the caller's promise, and stay so until the wait in `copy`.
-            unsafe { (self.table.memcpy_htod_async)(dst, src.cast::<c_void>(), n, stream) }
-        })
-    }
-
-    /// Copies inside a device, behind everything our stream waits for.
-    ///
-    /// # Safety
-    /// - `n` bytes at `src` and at `dst` are memory of `dev`, do not overlap, and nobody else uses those at `dst`.
-    pub unsafe fn copy_on_device(
-        &'static self,
-        dst: u64,
-        src: u64,
-        n: usize,
-        dev: i32,
-    ) -> Result<(), DeviceError> {
-        self.copy(dev, n, "cuMemcpyDtoDAsync", |stream| {
-            // SAFETY:
-            // - Both ranges are valid by the caller's promise, and stay so until the wait in `copy`.
-            unsafe { (self.table.memcpy_dtod_async)(dst, src, n, stream) }
-        })
-    }
-
-    fn copy(
-        &'static self,
-        dev: i32,
-        n: usize,
-        call: &'static str,
-        enqueue: impl FnOnce(Object) -> Status,
-    ) -> Result<(), DeviceError> {
-        if n == 0 {
-            return Ok(());
-        }
-        let _current = self.current(dev)?;
-        let stream = stream::of_this_thread(self, dev)?;
-        self.check(call, enqueue(stream))?;
-        self.wait(stream)
-    }
-
-    fn wait(&self, stream: Object) -> Result<(), DeviceError> {
+    pub(crate) fn wait(&self, stream: Object) -> Result<(), DeviceError> {
         // SAFETY:
         // - `stream` is one of ours, which live for ever, or live by the promise of `synchronize_stream`.
         self.check("cuStreamSynchronize", unsafe {

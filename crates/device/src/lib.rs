@@ -39,6 +39,7 @@
 //!
 //! The feature `cuda` (on by default) only decides whether a driver is looked for; the API is the same without it.
 
+mod copies;
 mod cuda;
 mod current;
 mod error;
@@ -51,6 +52,7 @@ mod pointer;
 mod stream;
 mod symbols;
 
+pub use copies::Rows;
 pub use cuda::{Cuda, StreamHandle, cuda};
 pub use current::Current;
 pub use error::DeviceError;

@@ -29,6 +29,42 @@ pub(crate) const ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
 pub(crate) const MEMORY_HOST: u64 = 1;
 pub(crate) const MEMORY_DEVICE: u64 = 2;
 
+/// CUDA_MEMCPY2D: what is copied by rows.
+#[repr(C)]
+pub(crate) struct Copy2D {
+    pub source: Place,
+    pub target: Place,
+    pub width: usize,
+    pub height: usize,
+}
+
+/// One side of it. Which address counts is said by `kind`.
+#[repr(C)]
+pub(crate) struct Place {
+    x: usize,
+    y: usize,
+    kind: c_uint,
+    host: *mut c_void,
+    device: u64,
+    array: *mut c_void,
+    pitch: usize,
+}
+
+impl Place {
+    pub(crate) fn new(kind: u64, address: u64, pitch: usize) -> Place {
+        let host = (kind == MEMORY_HOST).then_some(address as usize);
+        Place {
+            x: 0,
+            y: 0,
+            kind: kind as c_uint,
+            host: core::ptr::with_exposed_provenance_mut(host.unwrap_or(0)),
+            device: if kind == MEMORY_DEVICE { address } else { 0 },
+            array: core::ptr::null_mut(),
+            pitch,
+        }
+    }
+}
+
 macro_rules! table {
     ($($field:ident = $symbol:literal: fn($($arg:ty),*);)+) => {
         /// One pointer per function.
@@ -79,6 +115,7 @@ table! {
     memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, u64, usize, Object);
     memcpy_htod_async = "cuMemcpyHtoDAsync_v2": fn(u64, *const c_void, usize, Object);
     memcpy_dtod_async = "cuMemcpyDtoDAsync_v2": fn(u64, u64, usize, Object);
+    memcpy_2d_async = "cuMemcpy2DAsync_v2": fn(*const Copy2D, Object);
     mem_host_alloc = "cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint);
     mem_free_host = "cuMemFreeHost": fn(*mut c_void);
     pointer_get_attributes = "cuPointerGetAttributes": fn(c_uint, *mut c_uint, *mut *mut c_void, u64);

@@ -1,77 +1,172 @@
 //! A host address for a tensor's memory: the memory itself, or a mirror of device memory.
 //!
-//! No MPI is handed a device pointer here: until awareness is proved, device memory is staged.
+//! No MPI is handed a device pointer here: until awareness is proved, device memory is staged. What is only received is
+//! not read from the device, and only the elements that were received are written to it.
 
-use device::cuda;
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+
+use device::{DeviceError, Pinned, Rows, cuda};
 use dlpack_core::{DeviceKind, View};
 
+use crate::blocks::{Block, blocks};
 use crate::error::{Result, buffer_error};
 use crate::scratch::Scratch;
+
+/// Mirrors up to this size are pinned, which the device copies to and from twice as fast.
+const PINNED_MOST: usize = 1 << 28;
+/// Gaps are read along when the tensor's memory is up to so many times its elements: one long copy beats many short ones.
+const GAPS: usize = 4;
 
 /// Where a tensor's logical element 0 lies in host memory.
 pub(crate) enum Host {
     /// The tensor's own memory.
     Own(*mut u8),
-    /// A copy of the bytes from `low` (relative to element 0) on.
-    Mirror {
-        /// The copy.
-        scratch: Scratch,
-        /// Lowest byte that the layout touches, relative to element 0.
-        low: isize,
-    },
+    /// A copy of a part of it.
+    Mirror(Mirror),
 }
 
+/// The bytes of a tensor from `low` (relative to element 0) on, in host memory.
+pub(crate) struct Mirror {
+    room: ManuallyDrop<Room>,
+    low: isize,
+    /// A copy failed, and nobody knows when the device is done with the room.
+    lost: Cell<bool>,
+}
+
+enum Room {
+    Pinned(Pinned),
+    Scratch(Scratch),
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        if !self.lost.get() {
+            // SAFETY:
+            // - dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.room) };
+        }
+    }
+}
+
+/// Logical elements: the first, and how many.
+pub(crate) type Elements = (usize, usize);
+
 impl Host {
-    /// Host memory that holds what the tensor holds now.
-    pub fn of(view: &View) -> Result<Host> {
+    /// Host memory for these elements of a tensor; it holds what they are now where they are `read`.
+    pub fn of(view: &View, elements: &[Elements], read: bool) -> Result<Host> {
         if view.device().is_host_addressable() || view.numel() == 0 {
             return Ok(Host::Own(view.data()));
         }
         reachable(view)?;
-        let (low, high) = view.layout().span();
-        let host = Host::Mirror {
-            scratch: Scratch::new((high - low) as usize)?,
+        let (low, high) = reach(view, elements);
+        let host = Host::Mirror(Mirror {
+            room: ManuallyDrop::new(Room::new(high.abs_diff(low), view.device().id)?),
             low,
-        };
-        host.refresh(view)?;
+            lost: Cell::new(false),
+        });
+        if read {
+            host.refresh(view, elements)?;
+        }
         Ok(host)
     }
 
-    /// Copies what the tensor holds now into its mirror; own memory has nothing to do.
-    pub fn refresh(&self, view: &View) -> Result<()> {
-        let Host::Mirror { scratch, .. } = self else {
+    /// Copies what the elements are now into the mirror; own memory has nothing to do.
+    fn refresh(&self, view: &View, elements: &[Elements]) -> Result<()> {
+        let Host::Mirror(mirror) = self else {
             return Ok(());
         };
-        let (low, high) = view.layout().span();
-        let source = (view.data() as u64).wrapping_add_signed(low as i64);
-        let (bytes, device) = ((high - low) as usize, view.device().id);
+        let (low, high) = reach(view, elements);
+        let wanted: usize = elements.iter().map(|range| range.1).sum();
+        let bytes = high.abs_diff(low);
+        let whole = bytes <= GAPS * wanted * view.itemsize();
+        let read: Vec<Block> = match whole {
+            true => vec![Block::line(low, bytes)],
+            false => every(view, elements),
+        };
+        let rows = read.iter().map(|block| rows(block, low));
+        let device = (view.data() as u64).wrapping_add_signed(low as i64);
         // SAFETY:
         // - the door found these bytes to be the tensor's, whose memory the caller holds.
-        // - the mirror was made with room for them.
-        Ok(unsafe { cuda()?.copy_to_host(scratch.ptr(), source, bytes, device) }?)
+        // - the mirror was made with room for all of them, from `low` on, and is leaked if the copy fails.
+        let copied = unsafe { cuda()?.rows_to_host(mirror.ptr(), device, rows, view.device().id) };
+        mirror.judge(copied)
     }
 
     /// Address of logical element 0.
     pub fn data(&self) -> *mut u8 {
         match self {
             Host::Own(data) => *data,
-            Host::Mirror { scratch, low } => scratch.ptr().wrapping_offset(-low),
+            Host::Mirror(mirror) => mirror.ptr().wrapping_offset(-mirror.low),
         }
     }
 
-    /// Copies `bytes` bytes from `offset` (relative to element 0) on back to the device; own memory has
-    /// nothing to do.
-    pub fn commit(&self, view: &View, offset: isize, bytes: usize) -> Result<()> {
-        let Host::Mirror { .. } = self else {
+    /// Copies these elements, and no byte between them, back to the device; own memory has nothing to do.
+    pub fn commit(&self, view: &View, elements: &[Elements]) -> Result<()> {
+        let Host::Mirror(mirror) = self else {
             return Ok(());
         };
-        let target = (view.data() as u64).wrapping_add_signed(offset as i64);
-        let from = self.data().wrapping_offset(offset);
+        let written = every(view, elements);
+        let rows = written.iter().map(|block| rows(block, mirror.low));
+        let device = (view.data() as u64).wrapping_add_signed(mirror.low as i64);
         // SAFETY:
-        // - the range is within the span that `of` mirrored, so both sides have these bytes.
-        // - the tensor is writable (side.rs), and its memory is held by the caller.
-        unsafe { cuda()?.copy_to_device(target, from, bytes, view.device().id) }?;
-        Ok(())
+        // - the elements are among those that `of` made the mirror for, so both sides have these bytes.
+        // - the tensor is writable (side.rs), its memory is held by the caller, the mirror is leaked if the copy fails.
+        let copied =
+            unsafe { cuda()?.rows_to_device(device, mirror.ptr(), rows, view.device().id) };
+        mirror.judge(copied)
+    }
+}
+
+impl Mirror {
+    fn ptr(&self) -> *mut u8 {
+        match &*self.room {
+            Room::Pinned(pinned) => pinned.as_ptr(),
+            Room::Scratch(scratch) => scratch.ptr(),
+        }
+    }
+
+    fn judge(&self, copied: std::result::Result<(), DeviceError>) -> Result<()> {
+        self.lost.set(self.lost.get() || copied.is_err());
+        Ok(copied?)
+    }
+}
+
+impl Room {
+    fn new(bytes: usize, dev: i32) -> Result<Room> {
+        match bytes <= PINNED_MOST {
+            true => Ok(Room::Pinned(Pinned::new(cuda()?, bytes, dev)?)),
+            false => Scratch::new(bytes).map(Room::Scratch),
+        }
+    }
+}
+
+/// The lowest byte that the elements touch and one past the highest, or more.
+fn reach(view: &View, elements: &[Elements]) -> (isize, isize) {
+    if !view.layout().is_c_contiguous() {
+        return view.layout().span();
+    }
+    let item = view.itemsize();
+    let some = elements.iter().filter(|range| range.1 > 0);
+    let low = some.clone().map(|range| range.0).min().unwrap_or(0);
+    let high = some.map(|range| range.0 + range.1).max().unwrap_or(0);
+    ((low * item) as isize, (high * item) as isize)
+}
+
+fn every(view: &View, elements: &[Elements]) -> Vec<Block> {
+    let ranges = elements.iter();
+    ranges
+        .flat_map(|&(start, count)| blocks(view.layout(), start, count))
+        .collect()
+}
+
+/// A block relative to the lowest byte.
+fn rows(block: &Block, low: isize) -> Rows {
+    Rows {
+        first: (block.first - low) as usize,
+        width: block.width,
+        rows: block.rows,
+        pitch: block.pitch,
     }
 }
 

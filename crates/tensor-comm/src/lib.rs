@@ -21,6 +21,7 @@ mod agreement;
 mod algorithm;
 mod arg;
 mod arrival;
+mod blocks;
 mod brief;
 mod call;
 mod collective;

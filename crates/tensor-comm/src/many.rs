@@ -196,7 +196,7 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
     let mut places = Vec::with_capacity(views.len());
     let mut at = flat.ptr();
     for view in &views {
-        let host = Host::of(view)?;
+        let host = Host::of(view, &[(0, view.numel())], true)?;
         // SAFETY:
         // - the door checked the layout, and the caller holds the memory.
         // - the scratch memory has room for all tensors of the bucket, and is none of them.
@@ -220,8 +220,7 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
         // SAFETY:
         // - as above; the door found the tensor writable and without overlap (`check`).
         unsafe { unpack(view.layout(), host.data(), 0, view.numel(), at) };
-        let (low, high) = view.layout().span();
-        host.commit(view, low, (high - low) as usize)?;
+        host.commit(view, &[(0, view.numel())])?;
     }
     Ok(())
 }

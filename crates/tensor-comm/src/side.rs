@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::arg::{Arg, Blocks, Part};
 use crate::error::{Result, buffer_error, value_error};
-use crate::host::Host;
+use crate::host::{Elements, Host};
 use crate::kernels;
 use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
@@ -46,7 +46,7 @@ pub(crate) struct Side {
 impl Side {
     /// Elements to be sent. `copy` forces a copy, for memory that is also received into.
     pub fn sending(ranges: Ranges<'_>, element: Element, copy: bool) -> Result<Side> {
-        let mut side = Side::new(ranges, element)?;
+        let mut side = Side::new(ranges, element, true)?;
         if copy || side.scratch_needed() {
             side.allocate()?;
             side.fill()?;
@@ -68,7 +68,7 @@ impl Side {
     /// Room to receive into; `keep` brings the present values along, for what MPI only updates.
     pub fn receiving(ranges: Ranges<'_>, element: Element, keep: bool) -> Result<Side> {
         ranges.view.check_writable()?;
-        let mut side = Side::new(ranges, element)?;
+        let mut side = Side::new(ranges, element, keep)?;
         if side.scratch_needed() {
             side.allocate()?;
             if keep {
@@ -78,13 +78,18 @@ impl Side {
         Ok(side)
     }
 
-    fn new(ranges: Ranges<'_>, element: Element) -> Result<Side> {
+    /// `read`: the present values matter.
+    fn new(ranges: Ranges<'_>, element: Element, read: bool) -> Result<Side> {
         let Ranges { view, ranges } = ranges;
         let wire_bytes = match element {
             Element::Memory(_) => view.itemsize(),
             Element::Widened { to, .. } => to.itemsize().unwrap_or(0),
         };
-        let host = Host::of(view)?;
+        let elements: SmallVec<[Elements; 1]> = ranges
+            .iter()
+            .map(|range| (range.start, range.count))
+            .collect();
+        let host = Host::of(view, &elements, read)?;
         let contiguous = view.layout().is_c_contiguous();
         let in_place = contiguous && matches!((&host, element), (Host::Own(_), Element::Memory(_)));
         Ok(Side {
@@ -249,6 +254,7 @@ impl Side {
 
     /// Brings received elements home: at most `limit` elements of each range, divided by `mean` first.
     pub fn settle(&self, limit: usize, mean: Option<u64>) -> Result<()> {
+        let mut written: SmallVec<[Elements; 1]> = SmallVec::new();
         for range in &self.ranges {
             let range = Range {
                 count: range.count.min(limit),
@@ -266,9 +272,12 @@ impl Side {
             if self.scratch.is_some() {
                 self.unpack(range, wire)?;
             }
-            self.commit(range)?;
+            written.push((range.start, range.count));
         }
-        Ok(())
+        match &self.view {
+            Some(view) => self.host.commit(view, &written),
+            None => Ok(()),
+        }
     }
 
     fn unpack(&self, range: Range, wire: *const u8) -> Result<()> {
@@ -296,20 +305,6 @@ impl Side {
             }
         }
         Ok(())
-    }
-
-    /// Copies a range back where the tensor's memory is mirrored.
-    fn commit(&self, range: Range) -> Result<()> {
-        let Some(view) = &self.view else {
-            return Ok(());
-        };
-        let item = self.itemsize;
-        if self.contiguous {
-            let first = (range.start * item) as isize;
-            return self.host.commit(view, first, range.count * item);
-        }
-        let (low, high) = view.layout().span();
-        self.host.commit(view, low, (high - low) as usize)
     }
 }
 
