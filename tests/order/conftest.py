@@ -16,8 +16,6 @@ import pytest
 from support import gpu_tensors, simulated
 from support.gpu_tensors import PRODUCERS, Array
 
-SCHEDULE = os.environ.get("SIMULATED_SCHEDULE", "late")
-
 gpu_tensors.pretend()
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+SCHEDULE = os.environ.get("SIMULATED_SCHEDULE", "late")
 LEGACY, PER_THREAD = 1, 2
 NON_BLOCKING = 1
 PORTABLE = 1

@@ -1,0 +1,59 @@
+"""Many mixed operations: no stream, event, pinned buffer or capsule stays behind."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support import capsules, gpu_tensors, simulated
+from support.gpu_tensors import CupyArray, CupyManaged, NewTensor, NumbaArray
+
+pytestmark = pytest.mark.mpi(min_size=2)
+OPERATIONS = int(os.environ.get("DLMPI_TEST_OPERATIONS", "600"))
+KINDS = ("streams", "events", "pinned")
+
+
+def counts() -> dict[str, int]:
+    found = {kind: simulated.alive(kind) for kind in KINDS}
+    return found | {"capsules": capsules.alive()}
+
+
+def test_nothing_stays_behind(comm: Any, rng: Any) -> None:
+    sizes = (1, 33, 5_001, 40_003)
+    kinds = (NewTensor, CupyArray, NumbaArray, CupyManaged)
+    library = gpu_tensors.library("own")
+    tensors = [
+        (kind(library, n, np.float32, 0), kind(library, n, np.float32, 0, step=1 + n % 2))
+        for n in sizes
+        for kind in kinds
+    ]
+    other = 1 - comm.rank
+    number = 0
+
+    def one(sent: Any, room: Any) -> None:
+        """Eight operations."""
+        comm.Allreduce(sent, room)
+        comm.Bcast(sent)
+        comm.Sendrecv(sent, other, 0, room, other, 0)
+        comm.Reduce(sent, room)
+        requests = [comm.Irecv(room, other), comm.Isend(sent, other), comm.Iallreduce(sent, room)]
+        for request in requests:
+            request.Wait()
+        with pytest.raises(ValueError, match="elements"):
+            comm.Send([sent, 10**6, None], other)
+
+    for sent, room in tensors:
+        one(sent, room)
+    before = counts()
+    while number < OPERATIONS:
+        for sent, room in tensors:
+            one(sent, room)
+            number += 8
+    assert counts() == before
+    assert before["events"] == before["capsules"] == 0
+    # One of ours per thread: this one and the engine's.
+    assert simulated.calls("cuStreamCreate") < 20
+    gpu_tensors.reset_when_idle()

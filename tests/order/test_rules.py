@@ -1,0 +1,150 @@
+"""What holds around a call: who is waited for, what is left alone, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlmpi
+from support import gpu_tensors, simulated
+from support.gpu_tensors import Array, CupyArray, NewTensor, NumbaArray
+
+pytestmark = pytest.mark.mpi(min_size=2)
+N = 1001
+
+
+def values_of(comm: Any, rng: np.random.Generator, n: int = N) -> list[np.ndarray]:
+    return list(rng.integers(-1000, 1000, (comm.size, n)).astype(np.float32))
+
+
+def array(kind: type[Array], stream: str, values: np.ndarray, dev: int = 0, **where: Any) -> Any:
+    made = kind(gpu_tensors.library(stream), values.shape, values.dtype, dev, **where)
+    made.kernel(values)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _idle() -> Any:
+    yield
+    gpu_tensors.reset_when_idle()
+
+
+@pytest.mark.skipif(
+    simulated.SCHEDULE != "late", reason="only there does work wait for somebody to wait"
+)
+def test_nobody_elses_work_is_waited_for(comm: Any, lab: Any) -> None:
+    """A kernel on a stream that has nothing to do with the call has not run after it."""
+    if lab.library.kind != "own":
+        pytest.skip("a default stream waits for others by CUDA's own rules")
+    bystanders = [
+        array(CupyArray, kind, np.full(N, 5.0, np.float32))
+        for kind in ("default", "per-thread", "another")
+    ]
+    values = lab.values(N, np.float32, comm.size)
+    room = lab.received(values[0])
+    comm.Allreduce(lab.sent(values[comm.rank]), room)
+    request = comm.Iallreduce(lab.sent(values[comm.rank]), room)
+    request.Wait()
+    for bystander in bystanders:
+        assert set(bystander.memory.now()) == {0xEE}, "a stream of somebody else's was waited for"
+    lab.expect(room, sum(values))
+
+
+@pytest.mark.parametrize("kind", [NewTensor, CupyArray, NumbaArray])
+def test_memory_between_the_elements_stays_in_use(comm: Any, rng: Any, kind: Any) -> None:
+    """While every third element is received, kernels go on writing the others."""
+    values = values_of(comm, rng)
+    source, dest = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    room = array(kind, "own", values[0], step=3)
+    request = comm.Irecv(room, source)
+    raw = bytearray(b"\x11" * room.memory.n)
+    room.look(raw)[...] = 0
+    room.memory.put(bytes(raw))
+    comm.Barrier()
+    comm.Send(array(kind, "own", values[comm.rank]), dest)
+    request.Wait()
+    room.look(raw)[...] = values[source]
+    assert room.fetch_raw() == bytes(raw)
+
+
+@pytest.mark.parametrize("mode", ["Allreduce", "Iallreduce", "Sendrecv"])
+@pytest.mark.parametrize("current", [-1, 0, 1])
+@pytest.mark.parametrize("kind", [NewTensor, CupyArray, NumbaArray])
+def test_other_devices_are_current(comm: Any, rng: Any, kind: Any, current: int, mode: str) -> None:
+    """Ranks on different devices, whichever is current; it is current again afterwards."""
+    values = values_of(comm, rng)
+    dev = comm.rank % 2
+    room, sent = array(kind, "own", values[0], dev), array(kind, "own", values[comm.rank], dev)
+    source, dest = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    with simulated.on(current):
+        if mode == "Sendrecv":
+            comm.Sendrecv(sent, dest, 0, room, source, 0)
+        elif mode == "Allreduce":
+            comm.Allreduce(sent, room)
+        else:
+            comm.Iallreduce(sent, room).Wait()
+        assert simulated.current() == current
+    expected = values[source] if mode == "Sendrecv" else sum(values)
+    np.testing.assert_array_equal(room.fetch(), expected)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_mixed_with_the_host(comm: Any, rng: Any, large: bool) -> None:
+    """Host memory on one rank, a device's on the other; and both in one call."""
+    values = values_of(comm, rng, 50_001 if large else 7)
+    mine = values[comm.rank]
+    on_gpu = comm.rank % 2 == 1
+    sent = array(CupyArray, "own", mine) if on_gpu else mine
+    room = np.empty_like(mine) if on_gpu else array(NewTensor, "own", mine)
+    comm.Allreduce(sent, room)
+    np.testing.assert_array_equal(room if on_gpu else room.fetch(), sum(values))
+    requests = [comm.Isend(sent, 1 - comm.rank), comm.Irecv(room, 1 - comm.rank)]
+    dlmpi.MPI.Request.Waitall(requests)
+    np.testing.assert_array_equal(room if on_gpu else room.fetch(), values[1 - comm.rank])
+
+
+@pytest.mark.parametrize("kind", [NewTensor, CupyArray, NumbaArray])
+@pytest.mark.parametrize("stream", ["default", "own"])
+def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream: str) -> None:
+    """Refused before MPI is entered, and before a wait that would spoil the capture."""
+    values = values_of(comm, rng)
+    tensor = array(kind, stream, values[comm.rank])
+    handle = gpu_tensors.library("own").stream(0)
+    with simulated.on(0):
+        simulated.call("cuStreamSynchronize", handle)
+    waits = simulated.calls("cuStreamSynchronize")
+    simulated.capture(handle, 0, True)
+    try:
+        with pytest.raises(BufferError, match="captured"):
+            dlmpi.MPI.COMM_SELF.Send(tensor, 0)
+        with pytest.raises(BufferError, match="captured"):
+            dlmpi.MPI.COMM_SELF.Irecv(tensor, 0)
+        assert simulated.calls("cuStreamSynchronize") == waits
+    finally:
+        simulated.capture(handle, 0, False)
+    room = np.empty_like(values[0])
+    comm.Allreduce(tensor, room)
+    np.testing.assert_array_equal(room, sum(values))
+
+
+def test_what_is_not_there_is_refused_in_words(comm: Any, rng: Any) -> None:
+    """Windows and persistent operations mean memory as it lies, which MPI cannot reach."""
+    tensor = array(CupyArray, "own", values_of(comm, rng)[0])
+    for use in (
+        lambda: comm.Send_init(tensor, 0),
+        lambda: comm.Recv_init(tensor, 0),
+        lambda: dlmpi.MPI.Win.Create(tensor, comm=dlmpi.MPI.COMM_SELF),
+        lambda: dlmpi.borrow(tensor).__enter__(),
+    ):
+        with pytest.raises(BufferError, match=r"(?i)cuda:0|device|CPU"):
+            use()
+
+
+def test_torch_is_told_of_what_was_written(comm: Any, rng: Any) -> None:
+    values = values_of(comm, rng)
+    room, sent = (array(NewTensor, "own", v) for v in (values[0], values[comm.rank]))
+    comm.Allreduce(sent, room)
+    comm.Iallreduce(sent, room).Wait()
+    assert (room.version, sent.version) == (2, 0)
