@@ -2,7 +2,7 @@
 PYTHON ?= python3
 STAGES ?=
 
-.PHONY: help demo rust-demo test compat platforms wheel lint clean
+.PHONY: help demo rust-demo test compat platforms mutations gpu wheel lint clean
 
 help:
 	@echo 'make demo    build dlmpi and train a torch model on two ranks with it'
@@ -10,6 +10,8 @@ help:
 	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
 	@echo 'make compat  the conformance table on old and heavy array libraries; takes gigabytes and an hour'
 	@echo 'make platforms  other MPIs, old mpi4py, Slurm, uv, a conda-style prefix (needs make test first)'
+	@echo 'make mutations  break each wait for a GPU in turn and see a test fail; takes an hour'
+	@echo 'make gpu     tests and measurements on a machine with a GPU, with its own torch and CuPy'
 	@echo 'make lint    format, lints, types and layering rules only'
 	@echo 'make wheel   one abi3 wheel in dist/'
 	@echo 'make clean   remove what the other verbs made'
@@ -30,6 +32,12 @@ compat:
 
 platforms: wheel
 	@$(PYTHON) ci/platforms --write
+
+mutations:
+	@$(PYTHON) ci/mutations --write
+
+gpu: wheel
+	@$(PYTHON) ci/gpu
 
 lint:
 	@$(PYTHON) ci/test lint

@@ -9,7 +9,14 @@ import pytest
 
 import dlmpi
 from support import gpu_tensors, simulated
-from support.gpu_tensors import Array, CupyArray, NewTensor, NumbaArray
+from support.gpu_tensors import (
+    Array,
+    CupyArray,
+    CupyManaged,
+    NewTensor,
+    NumbaArray,
+    PinnedTensor,
+)
 
 pytestmark = pytest.mark.mpi(min_size=2)
 N = 1001
@@ -42,6 +49,7 @@ def test_nobody_elses_work_is_waited_for(comm: Any, lab: Any) -> None:
         array(CupyArray, kind, np.full(N, 5.0, np.float32))
         for kind in ("default", "per-thread", "another")
     ]
+    gpu_tensors.library("own")
     values = lab.values(N, np.float32, comm.size)
     room = lab.received(values[0])
     comm.Allreduce(lab.sent(values[comm.rank]), room)
@@ -140,6 +148,36 @@ def test_what_is_not_there_is_refused_in_words(comm: Any, rng: Any) -> None:
     ):
         with pytest.raises(BufferError, match=r"(?i)cuda:0|device|CPU"):
             use()
+
+
+@pytest.mark.parametrize("kind", [CupyManaged, PinnedTensor])
+def test_memory_that_mpi_can_reach_is_lent_as_it_lies(comm: Any, rng: Any, kind: Any) -> None:
+    """Windows, persistent operations, `borrow`: as soon as the kernels are done with it."""
+    values = values_of(comm, rng)
+    mine, other = values[comm.rank], 1 - comm.rank
+    with simulated.on(0):
+        window = dlmpi.MPI.Win.Create(array(kind, "own", mine), comm=comm)
+        window.Fence()
+        got = np.empty_like(mine)
+        window.Get(got, other)
+        window.Fence()
+        np.testing.assert_array_equal(got, values[other])
+        window.Put(array(kind, "own", 2 * mine), other)
+        window.Fence()
+        origin = array(kind, "own", mine)
+        window.Get(origin, other)
+        window.Fence()
+        np.testing.assert_array_equal(origin.fetch(), 2 * mine)
+        window.Free()
+        sent, room = array(kind, "own", mine), array(kind, "own", mine)
+        requests = [comm.Recv_init(room, other), comm.Send_init(sent, other)]
+        dlmpi.MPI.Prequest.Startall(requests)
+        dlmpi.MPI.Request.Waitall(requests)
+        np.testing.assert_array_equal(room.fetch(), values[other])
+        for request in requests:
+            request.Free()
+        with dlmpi.borrow(array(kind, "own", mine)) as buffer:
+            assert bytes(memoryview(buffer)) == mine.tobytes()
 
 
 def test_torch_is_told_of_what_was_written(comm: Any, rng: Any) -> None:

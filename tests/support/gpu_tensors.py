@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from support import capsules, simulated
-from support.capsules import CUDA, CUDA_MANAGED, READ_ONLY, Export, Legacy, Versioned
+from support.capsules import CPU, CUDA, CUDA_MANAGED, READ_ONLY, Export, Legacy, Versioned
 
 _CODES = {"f": capsules.FLOAT, "i": capsules.INT, "u": capsules.UINT, "V": capsules.BFLOAT}
 POOL = simulated.Pool()
@@ -64,6 +64,7 @@ class Array:
 
     immutable: ClassVar[str] = ""
     device_kind: ClassVar[int] = CUDA
+    memory_kind: ClassVar[str] = "device"
 
     def __init__(
         self, library: Library, shape: Any, dtype: Any, dev: int, *, step: int = 1, offset: int = 0
@@ -73,7 +74,7 @@ class Array:
         self.step, self.offset = step, offset
         self.numel = int(np.prod(self.shape))
         n = (self.numel * step + offset) * self.dtype.itemsize
-        self.memory = POOL.get(n, dev, self.device_kind == CUDA_MANAGED)
+        self.memory = POOL.get(n, dev, self.memory_kind)
 
     @property
     def address(self) -> int:
@@ -238,6 +239,16 @@ class NewTensor(Tensor):
         return self.capsule(Versioned if max_version else Legacy)
 
 
+class PinnedTensor(NewTensor):
+    """torch's pinned host memory, which copies on the current stream may still write."""
+
+    memory_kind = "pinned"
+    device_kind = CPU
+
+    def is_pinned(self) -> bool:
+        return True
+
+
 class CupyArray(Array):
     """CuPy 14: an event on the stream of the device that is current, whatever the array's."""
 
@@ -259,7 +270,7 @@ class CupyArray(Array):
 class CupyManaged(CupyArray):
     """CuPy on managed memory, which the host may read as soon as the kernels are done."""
 
-    device_kind = CUDA_MANAGED
+    device_kind, memory_kind = CUDA_MANAGED, "managed"
 
 
 class JaxArray(Array):
@@ -334,11 +345,15 @@ def _increment_version(tensor: Any) -> None:
         one.version += 1
 
 
+def _current_device() -> int:
+    return max(simulated.current(), 0)
+
+
 def pretend() -> None:
     """Put the make-believe modules in the places of the real ones."""
     assert not {"torch", "cupy", "jax", "tensorflow"} & set(sys.modules), "a real one is loaded"
     graph = types.SimpleNamespace(increment_version=_increment_version)
-    cuda = types.SimpleNamespace(is_initialized=lambda: True, current_device=simulated.current)
+    cuda = types.SimpleNamespace(is_initialized=lambda: True, current_device=_current_device)
     _module("torch", Tensor=Tensor, cuda=cuda)
     _module("torch.cuda", **vars(cuda))
     _module("torch.autograd", graph=graph)
@@ -353,6 +368,7 @@ def pretend() -> None:
 #: Name -> class and the kinds of current stream that the library knows.
 PRODUCERS: dict[str, tuple[type[Array], tuple[str, ...]]] = {
     "torch": (NewTensor, ("default", "own")),
+    "torch-pinned": (PinnedTensor, ("default", "own")),
     "torch-2.8": (Tensor, ("default", "own")),
     "cupy": (CupyArray, ("default", "own", "per-thread")),
     "cupy-managed": (CupyManaged, ("default", "own")),

@@ -127,14 +127,21 @@ def capture(handle: int, dev: int, capturing: bool) -> None:
         library().simulated_capture(handle, capturing)
 
 
+_ALLOCATORS: dict[str, tuple[Any, ...]] = {
+    "device": ("cuMemAlloc_v2",),
+    "managed": ("cuMemAllocManaged", GLOBAL),
+    "pinned": ("cuMemHostAlloc", PORTABLE),
+}
+
+
 class Memory:
     """Memory of a device, never given back: that would wait for queued work."""
 
-    def __init__(self, n: int, dev: int, managed: bool = False) -> None:
-        self.n, self.dev, self.managed = n, dev, managed
+    def __init__(self, n: int, dev: int, kind: str = "device") -> None:
+        self.n, self.dev, self.kind = n, dev, kind
+        name, *flags = _ALLOCATORS[kind]
         with on(dev):
-            arguments = ("cuMemAllocManaged", n, GLOBAL) if managed else ("cuMemAlloc_v2", n)
-            self.start = given(*arguments) if n else 0
+            self.start = given(name, n, *flags) if n else 0
 
     def now(self, offset: int = 0, n: int | None = None) -> bytes:
         """What is in it now, whatever is queued."""
@@ -157,11 +164,11 @@ class Pool:
         self.free: list[Memory] = []
         self.lent: list[Memory] = []
 
-    def get(self, n: int, dev: int, managed: bool = False) -> Memory:
-        fits = (m for m in self.free if (m.dev, m.managed) == (dev, managed) and m.n == n)
+    def get(self, n: int, dev: int, kind: str = "device") -> Memory:
+        fits = (m for m in self.free if (m.n, m.dev, m.kind) == (n, dev, kind))
         memory = next(fits, None)
         if memory is None:
-            memory = Memory(n, dev, managed)
+            memory = Memory(n, dev, kind)
         else:
             self.free.remove(memory)
         self.lent.append(memory)
