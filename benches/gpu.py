@@ -1,4 +1,4 @@
-"""Staging of GPU tensors against what the bus gives, latency, and overlap with compute; torch on CUDA.
+"""Staging of GPU tensors against what the bus gives, latency, overlap with compute; with torch.
 
     mpiexec -n 2 python benches/gpu.py
 
@@ -115,9 +115,7 @@ def main() -> int:
         print("needs torch with a GPU, and two ranks")
         return 1
     torch.cuda.set_device(dlmpi.device())
-    say(
-        "size", "both ways at once, GiB/s", "Sendrecv", "Sendrecv on the host", "Allreduce", "ratio"
-    )
+    say("size", "both ways at once, GiB/s", "Sendrecv", "on the host", "Allreduce", "ratio")
     say(*["---"] * 6)
     for mebibytes in (1, 16, 128):
         bandwidth(mebibytes)
