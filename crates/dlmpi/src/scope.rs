@@ -191,7 +191,16 @@ fn end_after_panic(all: &[Rc<Started<'_>>]) {
 
 /// A non-blocking operation under way, with the tensors that it borrows.
 ///
-/// Dropping it waits, without a panic; its error then comes from [`scope`].
+/// Dropping it waits, without a panic; its error then comes from [`scope`]. It stays on its thread, as the scope does:
+///
+/// ```compile_fail
+/// let universe = dlmpi::initialize().unwrap();
+/// let world = universe.world();
+/// let _ = dlmpi::scope(|scope| {
+///     let request = world.immediate_barrier(scope)?;
+///     std::thread::scope(|threads| threads.spawn(move || request.wait()).join()).unwrap()
+/// });
+/// ```
 #[must_use = "dropping a request waits for it at once"]
 pub struct Request<'scope, B: Borrowed<'scope> = ()> {
     started: Rc<Started<'scope>>,

@@ -89,6 +89,13 @@ pub unsafe trait Tensor {
 
 /// A tensor that can be received into.
 ///
+/// Not every type can: of a `bool` only two of 256 bytes are values.
+///
+/// ```compile_fail
+/// let universe = dlmpi::initialize().unwrap();
+/// universe.world().broadcast(&mut [true; 3], 0).unwrap();
+/// ```
+///
 /// # Safety
 /// - What [`lend_mut`](TensorMut::lend_mut) returns describes memory of its device, which stays valid, and which
 ///   nobody else reads or writes, as long as the loan and the borrow behind it live.
@@ -107,7 +114,15 @@ pub unsafe trait TensorMut: Tensor {
 
 /// A tensor whose memory is reached by its borrow alone, so that an operation may work on it while other code runs.
 ///
-/// What [`crate::scope`] starts needs it. A `tch::Tensor` is none: its clones share its memory, and may resize it.
+/// What [`crate::scope`] starts needs it. A `tch::Tensor` is none: its clones share its memory, and may resize it. Nor is
+/// what safe code may change behind a shared borrow:
+///
+/// ```compile_fail
+/// let universe = dlmpi::initialize().unwrap();
+/// let world = universe.world();
+/// let cells = [std::cell::Cell::new(1f32)];
+/// let _ = dlmpi::scope(|scope| world.immediate_send(scope, &cells, 0, 0)?.wait());
+/// ```
 ///
 /// # Safety
 /// - While a value is borrowed, safe code can neither free nor move its memory; while it is borrowed mutably, safe
