@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Final, final
 
@@ -42,6 +42,12 @@ class Starter:
     def __call__(self, *args: object) -> Pending: ...
     def restart(self, request: object, *args: object) -> Pending: ...
     def run(self, timeout: float | None, *args: object) -> Pending | None: ...
+    @staticmethod
+    def run_all(
+        timeout: float,
+        calls: Sequence[tuple[Starter, tuple[Any, ...]]],
+        meanwhile: Callable[[], object] | None,
+    ) -> list[Pending] | None: ...
 
 @final
 class Track:

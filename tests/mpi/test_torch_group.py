@@ -105,6 +105,21 @@ class TestLists:
         torch.testing.assert_close(room, want, rtol=1e-15 if op == "AVG" else 0, atol=0)
 
 
+def test_rows_of_one_tensor_large_and_small():
+    """Rows for some ranks travel as messages of their own, those for others with the collective."""
+
+    def rows(source, dest):
+        n = (4 << 20) // 8 if (source + dest) % 2 else 3
+        return torch.arange(n, dtype=torch.float64) + 1e7 * source + 1e9 * dest
+
+    gives = [rows(RANK, dest) for dest in range(SIZE)]
+    want = [rows(source, RANK) for source in range(SIZE)]
+    out = torch.full((sum(map(len, want)),), torch.nan, dtype=torch.float64)
+    splits = list(map(len, want)), list(map(len, gives))
+    dist.all_to_all_single(out, torch.cat(gives), *splits)
+    assert torch.equal(out, torch.cat(want))
+
+
 def test_large_blocks_under_way_beside_messages_of_the_user():
     """Messages of collectives never meet those of `send` and `recv`, whatever their order."""
     right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE

@@ -116,21 +116,21 @@ impl Pending {
     /// interrupts end the wait: Python's own handler runs in between.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        wait(py, &self.handle, timeout)
+        wait(py, std::slice::from_ref(&self.handle), timeout)
     }
 }
 
-/// Waits until an operation has ended, at most `timeout` seconds, and carries it on; says whether it has.
-/// Python's signal handlers run in between.
+/// Waits until operations have ended, at most `timeout` seconds, and carries them on; says whether they
+/// have. Python's signal handlers run in between.
 ///
 /// # Errors
-/// What a signal handler raised; the operation goes on then, if the engine has it.
-pub fn wait(py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<bool> {
+/// What a signal handler raised; the operations go on then, if the engine has them.
+pub fn wait(py: Python<'_>, handles: &[Handle], timeout: Option<f64>) -> PyResult<bool> {
     const STEP: f64 = 0.1;
     let mut left = timeout.unwrap_or(f64::INFINITY);
     loop {
         let step = Duration::from_secs_f64(left.clamp(0.0, STEP));
-        if py.detach(|| handle.wait_for(step)).is_some() {
+        if py.detach(|| Handle::wait_for_all(handles, step)) {
             return Ok(true);
         }
         py.check_signals()?;

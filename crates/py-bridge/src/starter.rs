@@ -6,7 +6,9 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use tensor_comm::{Comm, engine};
+use smallvec::SmallVec;
+use tensor_comm::Comm;
+use tensor_comm::engine::{self, Handle};
 
 use crate::collective::{self, Collective};
 use crate::errors;
@@ -15,6 +17,28 @@ use crate::p2p;
 use crate::params::{MAX_PARAMS, Slots};
 use crate::request::{self, Pending};
 use crate::table::{Body, ROWS, Row};
+
+/// Operations under way that nobody carries on but this thread. What has not ended goes to the engine.
+struct Own(SmallVec<[Handle; 4]>);
+
+impl Own {
+    /// Hands over what has not ended.
+    fn hand_over(&mut self) -> tensor_comm::Result<()> {
+        self.0
+            .drain(..)
+            .try_for_each(|handle| match handle.is_done() {
+                true => Ok(()),
+                false => engine::carry(&handle),
+            })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // An error is on its way up already; without an engine, the operations stay where they are.
+        let _ = self.hand_over();
+    }
+}
 
 /// One operation of one communicator.
 #[pyclass(frozen, module = "dlmpi._native")]
@@ -106,11 +130,43 @@ impl Starter {
         if let Some(result) = handle.result() {
             return result.map(|()| None).map_err(core);
         }
-        let waited = request::wait(py, handle, timeout);
+        let waited = request::wait(py, std::slice::from_ref(handle), timeout);
         if let Some(result) = handle.result() {
             return result.map(|()| None).map_err(core);
         }
         engine::carry(handle).map_err(core)?;
         waited.map(|_| Some(pending))
+    }
+
+    /// Starts operations, each with its arguments, and carries all of them on in this thread, at most
+    /// `timeout` seconds; `meanwhile()` runs when all are under way. `None` when all have ended well; else
+    /// the engine goes on with what is returned.
+    #[staticmethod]
+    fn run_all(
+        py: Python<'_>,
+        timeout: f64,
+        calls: Vec<(Bound<'_, Starter>, Bound<'_, PyTuple>)>,
+        meanwhile: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Vec<Pending>>> {
+        let mut own = Own(SmallVec::new());
+        let mut pendings = Vec::with_capacity(calls.len());
+        for (starter, args) in &calls {
+            let pending = starter.get().begin(py, args)?;
+            own.0.push(pending.handle().clone());
+            pendings.push(pending);
+        }
+        if let Some(meanwhile) = meanwhile {
+            meanwhile.call0()?;
+        }
+        let ended = request::wait(py, &own.0, Some(timeout))?;
+        let core = |error| errors::operation(py, error);
+        let failed = own
+            .0
+            .iter()
+            .filter_map(Handle::result)
+            .find_map(Result::err);
+        own.hand_over().map_err(core)?;
+        failed.map_or(Ok(()), |error| Err(core(error)))?;
+        Ok((!ended).then_some(pendings))
     }
 }

@@ -16,23 +16,27 @@ import torch
 if TYPE_CHECKING:
     from dlmpi.torch._core import Call, Core
 
-__all__ = ["LARGE", "apart", "is_large", "messages", "rows"]
+__all__ = ["LARGE_ROWS", "apart", "is_large", "messages", "rows"]
 
 LARGE = 256 << 10
+#: The same where all blocks lie in one tensor anyway: up to here the library does well.
+LARGE_ROWS = 4 << 20
 
 Blocks = Mapping[int, Any]
 
 
-def is_large(tensor: Any) -> bool:
+def is_large(tensor: Any, least: int = LARGE) -> bool:
     """Whether this block travels by itself."""
-    return bool(tensor.numel() * tensor.element_size() >= LARGE)
+    return bool(tensor.numel() * tensor.element_size() >= least)
 
 
-def apart(tensors: Sequence[Any]) -> tuple[dict[int, Any], list[Any]]:
+def apart(tensors: Sequence[Any], least: int = LARGE) -> tuple[dict[int, Any], Sequence[Any]]:
     """Return the large blocks by rank, and the list with nothing in their places."""
-    large = {rank: tensor for rank, tensor in enumerate(tensors) if is_large(tensor)}
-    rest = [t.new_empty(0) if rank in large else t for rank, t in enumerate(tensors)]
-    return large, rest
+    large = {rank: tensor for rank, tensor in enumerate(tensors) if is_large(tensor, least)}
+    if not large:
+        return large, tensors
+    nothing = tensors[0].new_empty(0)
+    return large, [nothing if rank in large else t for rank, t in enumerate(tensors)]
 
 
 def rows(tensor: Any, counts: Sequence[int]) -> list[Any]:
@@ -62,6 +66,6 @@ def messages(
 
     def copy() -> None:
         with torch.no_grad():
-            room.detach().copy_(own.detach().reshape(room.shape))
+            room.detach().copy_(own if own.shape == room.shape else own.reshape(room.shape))
 
     return calls, copy

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import (
 
 from dlmpi import MPI
 from dlmpi.torch import _sparse
-from dlmpi.torch._blocks import LARGE, apart, is_large, messages, rows
+from dlmpi.torch._blocks import LARGE_ROWS, apart, is_large, messages, rows
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
 from dlmpi.torch._reduction import known, reduction
 from dlmpi.torch._work import may_be_none
@@ -361,11 +361,12 @@ class Calls:
         sent = self._rows("input", inp, in_splits)
         received = self._rows("output", out, out_splits)
         what = "all_to_all_single"
-        if max(*sent, *received, 0) * max(inp.element_size(), out.element_size()) < LARGE:
+        if max(*sent, *received, 0) * max(inp.element_size(), out.element_size()) < LARGE_ROWS:
             calls = [(core.Ialltoallv, ([inp, sent], [out, received]))]
             return core.launch(what, calls, [out], opts, inputs=[inp])
         same_dtype(what, "input and output", [inp, out])
-        return self._exchange(what, [inp], [out], opts, (rows(inp, sent), rows(out, received)))
+        blocks = rows(inp, sent), rows(out, received)
+        return self._exchange(what, [inp], [out], opts, blocks, LARGE_ROWS)
 
     alltoall_base = all_to_all_single
 
@@ -376,11 +377,19 @@ class Calls:
         same_dtype("all_to_all", "the lists", [*ins, *outs])
         return self._exchange("all_to_all", ins, outs, opts, (ins, outs))
 
-    def _exchange(self, what: str, ins: Any, outs: Any, opts: Any, blocks: tuple[Any, Any]) -> Any:
+    def _exchange(
+        self,
+        what: str,
+        ins: Any,
+        outs: Any,
+        opts: Any,
+        blocks: tuple[Any, Any],
+        *least: int,
+    ) -> Any:
         """Send blocks to all ranks and receive those of all; they lie in `ins` and `outs`."""
         core = self._core
-        gives, given = apart(blocks[0])
-        gets, got = apart(blocks[1])
+        gives, given = apart(blocks[0], *least)
+        gets, got = apart(blocks[1], *least)
         counts = [tensor.numel() for tensor in got]
         room = outs[0].new_empty(sum(counts))
         sent = [flat(given), [tensor.numel() for tensor in given]]

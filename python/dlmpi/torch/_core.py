@@ -95,9 +95,7 @@ class Core:
         """
         self.sequence += 1
         profiled = _profile.is_on()
-        # Several calls must all be under way before one is waited for: they may be an exchange.
-        several = len(calls) > 1 or meanwhile is not None
-        if several or options is None or options.asyncOp or profiled or self.together is not None:
+        if options is None or options.asyncOp or profiled or self.together is not None:
             record = self._record(what, outputs if inputs is None else inputs) if profiled else None
             work = self._start(what, calls, outputs, after=after, record=record)
             if options is not None:
@@ -109,8 +107,17 @@ class Core:
             elif options is not None and not options.asyncOp:
                 work.wait()
             return work
-        for starter, arguments in calls:
-            self.now(what, starter, arguments, options)
+        if len(calls) == 1 and meanwhile is None:
+            self.now(what, *calls[0], options)
+        else:
+            # All must be under way before one is waited for: they may be an exchange.
+            self.check_open(what)
+            limit = seconds(options.timeout, self.timeout)
+            pendings = _native.Starter.run_all(limit, calls, meanwhile)
+            for pending in pendings or ():
+                if not pending.done():
+                    raise self.late(what, self.sequence, pending, limit)
+                self.raise_error(pending)
         if after is not None:
             after()
         return None if may_be_none else DoneWork(outputs)

@@ -23,10 +23,11 @@ def same_dtype(what: str, name: str, tensors: Sequence[Any]) -> Any:
 
 def flat(tensors: Sequence[Any]) -> Any:
     """Return the elements of all tensors, one after another."""
+    parts = [tensor for tensor in tensors if tensor.numel()] or tensors[:1]
     with torch.no_grad():
-        if len(tensors) == 1:
-            return tensors[0].detach().reshape(-1)
-        return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        if len(parts) == 1:
+            return parts[0].detach().reshape(-1)
+        return torch.cat([tensor.detach().reshape(-1) for tensor in parts])
 
 
 def as_bytes(tensors: Sequence[Any]) -> Any:
@@ -36,11 +37,13 @@ def as_bytes(tensors: Sequence[Any]) -> Any:
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def scatter_back(room: Any, tensors: Sequence[Any]) -> Callable[[], None]:
-    """Return what copies consecutive elements of `room` into the tensors.
+def scatter_back(room: Any, tensors: Sequence[Any]) -> Callable[[], None] | None:
+    """Return what copies consecutive elements of `room`, if it has any, into the tensors.
 
     A `room` of bytes holds the tensors' memory.
     """
+    if not room.numel():
+        return None
 
     def copy() -> None:
         with torch.no_grad():

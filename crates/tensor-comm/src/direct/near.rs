@@ -1,14 +1,16 @@
-//! The same reduction where ranks can read each other's memory (`ground/peers.rs`): nothing but addresses
+//! The same reduction where ranks can use each other's memory (`ground/peers.rs`): nothing but addresses
 //! and news travel as messages.
 //!
 //! ```text
-//! greet:    all tell all where their contributions are, and where their results will be
-//! gather:   each rank reads the contributions to all that it owns, step by step, combines them, and says so
-//! collect:  who gets results reads them from their owners, and says so
+//! greet:   all tell all where their contributions are, and where they want results
+//! gather:  each rank reads the contributions to all that it owns, step by step, combines them, and writes
+//!          the result where it is wanted
+//! leave:   all tell all that they have done so
 //! ```
 //!
-//! A rank waits three times in all, and meanwhile needs no other rank to run: on cores that compute as well
-//! each wait is dear. Every byte is copied once instead of twice.
+//! A rank waits twice in all, and meanwhile needs no other rank to run: on cores that compute as well each
+//! wait is dear. A step stays in the cache from its reading to its writing. Where a rank writes results in
+//! place of contributions, it alone has read these.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,16 +22,13 @@ use crate::error::Result;
 use crate::ground::peers::{self, Peers};
 use crate::wiretype::byte;
 
-/// Bytes of the whole reduction from which three waits are cheaper than the copies through the library.
+/// Bytes of the whole reduction from which two waits are cheaper than the copies through the library.
 const LEAST: usize = 256 << 10;
 /// Bytes that are read of one rank before they are combined: what all send stays in the second-level cache.
 const STEP: usize = 128 << 10;
-/// Bytes of results that are read in one piece.
-const PIECE: usize = 1 << 20;
-
-/// What ranks tell each other: the addresses of contributions and of results; none where others cannot
-/// read them.
-type Places = [u64; 2];
+/// What ranks tell each other: whether others can use their memory, and the addresses of contributions and
+/// of the room for results, if they get any.
+type Places = [u64; 3];
 
 /// What is known of the others.
 pub(super) struct Near {
@@ -45,10 +44,6 @@ pub(super) enum Stage {
     Greet,
     /// This chunk is combined, up to this element of the own block.
     Gather(usize, usize),
-    /// Results of this source (counted from this rank on), in this chunk, are read, up to this element.
-    Collect(usize, usize, usize),
-    /// Others still read here.
-    Leave,
 }
 
 impl Near {
@@ -58,7 +53,7 @@ impl Near {
         let worth = call.geometry.elements() * call.wire.bytes >= LEAST;
         worth.then(|| Near {
             peers,
-            places: vec![[0; 2]; call.ranks].into(),
+            places: vec![[0; 3]; call.ranks].into(),
         })
     }
 }
@@ -70,7 +65,7 @@ impl Direct {
         blocks.sum()
     }
 
-    /// Whether `rank` reads results of others.
+    /// Whether `rank` gets results of others.
     fn gets(&self, rank: usize) -> bool {
         match self.goal {
             Goal::All => true,
@@ -89,13 +84,14 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// Scratch memory for steps, and for results that have no place in the tensor.
     pub(super) fn make_room_near(&mut self, near: Near) -> Result<()> {
         let Direct { output, ranks, .. } = *self.call;
-        let item = self.call.wire.bytes;
+        let (item, step) = (self.call.wire.bytes, self.call.step());
         let kept = match output {
             Output::Whole(_) | Output::Owned(_, false) => 0,
-            Output::Nowhere | Output::Owned(_, true) => self.call.owned() * item,
+            Output::Nowhere => step * item,
+            Output::Owned(_, true) => self.call.owned() * item,
         };
         self.near = Some(near);
-        self.take_scratch((ranks - 1) * self.call.step() * item, kept)
+        self.take_scratch((ranks - 1) * step * item, kept)
     }
 
     /// Tells all others where things are.
@@ -104,22 +100,21 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// - As for [`Direct::run`].
     pub(super) unsafe fn greet(&mut self) -> Result<Stage> {
         let Direct { rank, output, .. } = *self.call;
-        let (item, whole) = (self.call.wire.bytes, self.call.geometry.elements());
-        let (input, results) = match output {
-            Output::Whole(base) => (self.call.input.cast_const(), base.cast_const()),
-            _ => (self.call.input.cast_const(), self.results.cast_const()),
+        let input = self.call.input;
+        let bytes = self.call.geometry.elements() * self.call.wire.bytes;
+        let results = match output {
+            Output::Whole(base) if self.call.gets(rank) => Some(base),
+            _ => None,
         };
-        let read = match output {
-            Output::Whole(_) => whole * item,
-            _ => 0,
-        };
-        let open = peers::is_readable(input, whole * item) && peers::is_readable(results, read);
+        let open = peers::is_readable(input, bytes)
+            && results.is_none_or(|results| peers::is_writable(results, bytes));
         let others: SmallVec<[usize; 16]> = self.call.others().collect();
         let Some(near) = &mut self.near else {
-            return Ok(Stage::Leave);
+            return Ok(Stage::Greet);
         };
-        if let (true, Some(own)) = (open, near.places.get_mut(rank)) {
-            *own = [input.addr() as u64, results.addr() as u64];
+        if let Some(own) = near.places.get_mut(rank) {
+            let results = results.map_or(0, |results| results.addr() as u64);
+            *own = [open.into(), input.addr() as u64, results];
         }
         let places = near.places.as_mut_ptr();
         for &other in &others {
@@ -146,8 +141,6 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// # Safety
     /// - As for [`Direct::run`]; everything that was under way has landed.
     pub(super) unsafe fn approach(&mut self, stage: Stage) -> Result<super::Stage> {
-        let chunks = self.call.geometry.chunks();
-        let (rank, ranks) = (self.call.rank, self.call.ranks);
         // SAFETY:
         // - by the caller's promise.
         unsafe {
@@ -155,44 +148,29 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                 Stage::Greet => {
                     let closed = |near: &Near| near.places.iter().any(|place| place[0] == 0);
                     if self.near.as_ref().is_none_or(closed) {
-                        // All ranks see which one's memory the others cannot read, and go the other way.
+                        // All ranks see which one's memory others cannot use, and go the other way.
                         self.make_room()?;
                         self.exchange(0)?;
                         return Ok(super::Stage::Combine(0));
                     }
                     Stage::Gather(0, 0)
                 }
-                Stage::Gather(chunk, at) if chunk < chunks => match self.gather(chunk, at)? {
-                    Some(next) => Stage::Gather(chunk, next),
-                    None => Stage::Gather(chunk + 1, 0),
-                },
+                Stage::Gather(chunk, at) if chunk < self.call.geometry.chunks() => {
+                    match self.gather(chunk, at)? {
+                        Some(next) => Stage::Gather(chunk, next),
+                        None => Stage::Gather(chunk + 1, 0),
+                    }
+                }
                 Stage::Gather(..) => {
-                    // What this rank read is its peers' again, and what it owns is ready.
-                    self.news(|_| true, |_| true)?;
-                    match self.call.gets(rank) {
-                        true => Stage::Collect(1, 0, 0),
-                        false => Stage::Leave,
-                    }
-                }
-                Stage::Collect(step, chunk, at) if step < ranks => {
-                    match self.collect((rank + ranks - step) % ranks, chunk, at)? {
-                        Some(next) => Stage::Collect(step, chunk, next),
-                        None if chunk + 1 < chunks => Stage::Collect(step, chunk + 1, 0),
-                        None => Stage::Collect(step + 1, 0, 0),
-                    }
-                }
-                Stage::Collect(..) | Stage::Leave => {
-                    let (mine, call) = (self.call.gets(rank), &*self.call);
-                    let readers: SmallVec<[usize; 16]> =
-                        (0..ranks).filter(|&r| call.gets(r)).collect();
-                    self.news(|_| mine, |other| readers.contains(&other))?;
+                    self.leave()?;
                     return Ok(super::Stage::End);
                 }
             }))
         }
     }
 
-    /// Reads and combines one step of a chunk's own block, from this element on; says where the next begins.
+    /// Reads and combines one step of a chunk's own block, from this element on, and hands the result out; says
+    /// where the next begins.
     ///
     /// # Safety
     /// - As for [`Direct::run`]; the others' contributions are there.
@@ -208,7 +186,8 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         let out = match call.output {
             Output::Whole(base) => base.wrapping_add(first * item),
             Output::Owned(base, false) => base.wrapping_add(since * item),
-            Output::Owned(_, true) | Output::Nowhere => self.results.wrapping_add(since * item),
+            Output::Owned(_, true) => self.results.wrapping_add(since * item),
+            Output::Nowhere => self.results,
         };
         let in_place = out == call.input(first);
         let last = (0..call.ranks).rfind(|&rank| rank != call.rank);
@@ -225,7 +204,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             };
             // SAFETY:
             // - each slot, and the result's place, has room for a step.
-            unsafe { self.fetch(rank, 0, first * item, (to, n * item)) }?;
+            unsafe { self.fetch(rank, first * item, (to, n * item)) }?;
             blocks.push(to);
         }
         let from = fold::Contributions {
@@ -237,70 +216,73 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         // - every block holds `n` elements: the own one by the caller's promise, the others were read; they lie
         //   apart, and the last of the others is where the result goes unless the own one is.
         unsafe { call.fold.run(&from, n) };
+        for other in call.others().filter(|&other| call.gets(other)) {
+            // SAFETY:
+            // - the result lies at `out`. The other rank's room for it is read by nobody: where it holds a
+            //   contribution, that was read here.
+            unsafe { self.hand_out(other, first * item, (out, n * item)) }?;
+        }
         Ok((at + n < block).then_some(at + n))
     }
 
-    /// Reads a piece of the results of another rank's block; says where the next begins.
+    /// Reads contributions of a rank.
     ///
     /// # Safety
-    /// - As for [`Direct::run`]; the owner has combined them, and this rank gets them.
-    unsafe fn collect(&self, owner: usize, chunk: usize, at: usize) -> Result<Option<usize>> {
-        let call = &*self.call;
-        let (item, Output::Whole(base)) = (call.wire.bytes, call.output) else {
-            return Ok(None);
-        };
-        let (first, block) = call.geometry.block(chunk, owner);
-        let n = (PIECE / item).max(1).min(block - at);
-        // Who gets results himself has them in their places, others one after the other.
-        let from = match call.gets(owner) {
-            true => first,
-            false => call.before(chunk, owner),
-        };
-        let to = base.wrapping_add((first + at) * item);
-        // SAFETY:
-        // - the output has room for all results.
-        unsafe { self.fetch(owner, 1, (from + at) * item, (to, n * item)) }?;
-        Ok((at + n < block).then_some(at + n))
-    }
-
-    /// Reads from one of a rank's two places.
-    ///
-    /// # Safety
-    /// - The memory is valid for writes of as many bytes.
+    /// - `to` is valid for writes of as many bytes.
     unsafe fn fetch(
         &self,
         rank: usize,
-        which: usize,
         offset: usize,
         (to, bytes): (*mut u8, usize),
     ) -> Result<()> {
-        let Some((peers, places)) = self.near.as_ref().map(|n| (&n.peers, &n.places)) else {
+        let Some((near, [_, input, _])) = self.place_of(rank) else {
             return Ok(());
         };
-        let place = places.get(rank).map_or(0, |places| places[which]) as usize;
         // SAFETY:
         // - by the caller's promise.
-        unsafe { peers.read(rank, place + offset, to, bytes) }
+        unsafe { near.peers.read(rank, input as usize + offset, to, bytes) }
     }
 
-    /// Sends an empty message to some of the others, and expects one from some.
+    /// Writes results where a rank wants them.
+    ///
+    /// # Safety
+    /// - `from` is valid for reads of as many bytes; the rank uses that part of its room no more.
+    unsafe fn hand_out(
+        &self,
+        rank: usize,
+        offset: usize,
+        (from, bytes): (*const u8, usize),
+    ) -> Result<()> {
+        let Some((near, [_, _, results])) = self.place_of(rank) else {
+            return Ok(());
+        };
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe {
+            near.peers
+                .write(rank, results as usize + offset, from, bytes)
+        }
+    }
+
+    fn place_of(&self, rank: usize) -> Option<(&Near, Places)> {
+        let near = self.near.as_ref()?;
+        near.places.get(rank).map(|places| (near, *places))
+    }
+
+    /// Tells all others that this rank uses their memory no more, and hears it of them.
     ///
     /// # Safety
     /// - As for [`Direct::run`].
-    unsafe fn news(
-        &mut self,
-        told: impl Fn(usize) -> bool,
-        heard: impl Fn(usize) -> bool,
-    ) -> Result<()> {
+    unsafe fn leave(&mut self) -> Result<()> {
         let nothing = self.arrivals;
         let others: SmallVec<[usize; 16]> = self.call.others().collect();
         // SAFETY:
         // - the messages are empty.
         unsafe {
-            for &other in others.iter().filter(|&&other| heard(other)) {
+            for &other in &others {
                 self.hear(nothing, 0, other)?;
             }
-            for &other in others.iter().filter(|&&other| told(other)) {
+            for &other in &others {
                 self.tell(nothing, 0, other)?;
             }
         }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::operation::{Operation, Step};
 use super::pace::Pace;
 
@@ -58,6 +60,13 @@ impl Drop for Inner {
 
 /// Counts a thread among those that wait.
 struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn new(handle: &Handle) -> Waiting<'_> {
+        handle.0.waiters.fetch_add(1, Ordering::Relaxed);
+        Waiting(&handle.0.waiters)
+    }
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -161,23 +170,34 @@ impl Handle {
 
     /// Waits at most `limit`; `None` when it is still under way.
     pub fn wait_for(&self, limit: Duration) -> Option<Result<()>> {
+        Handle::wait_for_all(std::slice::from_ref(self), limit);
+        self.result()
+    }
+
+    /// Waits at most `limit` until all have ended, and carries all of them on; says whether they have.
+    pub fn wait_for_all(handles: &[Handle], limit: Duration) -> bool {
         let deadline = Instant::now().checked_add(limit);
-        self.0.waiters.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.0.waiters);
+        let _waiting: SmallVec<[Waiting<'_>; 4]> = handles.iter().map(Waiting::new).collect();
         let mut pace = Pace::waiting();
         loop {
-            let step = self.step();
-            if let Some(result) = self.result() {
-                return Some(result);
+            let (mut moved, mut open) = (false, None);
+            for handle in handles {
+                moved |= handle.step() == Step::Moved;
+                if !handle.is_done() {
+                    open = Some(handle);
+                }
             }
+            let Some(open) = open else {
+                return true;
+            };
             let left = deadline.map_or(limit, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return None;
+                return false;
             }
-            if let Some(sleep) = pace.rest(step == Step::Moved) {
-                let slot = self.lock();
+            if let Some(sleep) = pace.rest(moved) {
+                let slot = open.lock();
                 if slot.result.is_none() {
-                    drop(self.0.changed.wait_timeout(slot, sleep.min(left)));
+                    drop(open.0.changed.wait_timeout(slot, sleep.min(left)));
                 }
             }
         }
@@ -299,5 +319,18 @@ mod tests {
         assert!(handle.wait().is_ok());
         assert_eq!(handle.step(), Step::Ended);
         assert_eq!(*told.lock().expect("a list"), [true]);
+    }
+
+    #[test]
+    fn all_are_carried_on_together() {
+        let mut handles = vec![
+            handle(Third(0), Box::new(())),
+            handle(Third(1), Box::new(())),
+        ];
+        assert!(Handle::wait_for_all(&handles, Duration::from_secs(60)));
+        handles.push(handle(Never, Box::new(())));
+        assert!(!Handle::wait_for_all(&handles, Duration::from_millis(1)));
+        assert!(handles.iter().all(|handle| !handle.is_carried()));
+        assert!(Handle::wait_for_all(&[], Duration::ZERO));
     }
 }

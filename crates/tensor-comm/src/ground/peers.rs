@@ -1,4 +1,5 @@
-//! Memory of the other processes of this node, read without their help (Linux's cross-memory attach).
+//! Memory of the other processes of this node, read and written without their help (Linux's cross-memory
+//! attach).
 //!
 //! Whether that is allowed (same user, seccomp, Yama, namespaces) is found out by trying: every rank reads a
 //! number out of every other one, and only where all can, any does. Knows addresses, not tensors.
@@ -69,43 +70,106 @@ impl Peers {
     /// # Safety
     /// - `to` is valid for writes of `bytes`.
     pub unsafe fn read(&self, rank: usize, from: usize, to: *mut u8, bytes: usize) -> Result<()> {
-        let pid = self.0.get(rank).copied().unwrap_or(0);
         // SAFETY:
         // - by the caller's promise.
-        unsafe { read(pid, from, to, bytes) }
+        unsafe { transfer(self.pid(rank), to, from, bytes, Way::Here) }
             .map_err(|why| Error::State(format!("reading memory of rank {rank}: {why}")))
+    }
+
+    /// Copies `bytes` to the address `to` of a rank's process.
+    ///
+    /// # Errors
+    /// As [`Peers::read`].
+    ///
+    /// # Safety
+    /// - `from` is valid for reads of `bytes`. The other rank has given that memory for it.
+    pub unsafe fn write(
+        &self,
+        rank: usize,
+        to: usize,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe { transfer(self.pid(rank), from.cast_mut(), to, bytes, Way::There) }
+            .map_err(|why| Error::State(format!("writing memory of rank {rank}: {why}")))
+    }
+
+    fn pid(&self, rank: usize) -> libc::pid_t {
+        self.0.get(rank).copied().unwrap_or(0)
     }
 }
 
 /// Whether others can read this memory of ours: some that a device maps they cannot. The ends are tried.
 pub(crate) fn is_readable(at: *const u8, bytes: usize) -> bool {
-    let own = std::process::id() as libc::pid_t;
-    [0, bytes.saturating_sub(1)].into_iter().all(|offset| {
+    each_end(at, bytes, |place| {
         let mut byte = 0u8;
         // SAFETY:
         // - the byte is ours to write.
-        bytes == 0 || unsafe { read(own, at.addr() + offset, &raw mut byte, 1) }.is_ok()
+        unsafe { transfer(own(), &raw mut byte, place, 1, Way::Here) }.is_ok()
     })
 }
 
+/// Whether others can read and write this memory of ours, which nobody else uses now.
+pub(crate) fn is_writable(at: *mut u8, bytes: usize) -> bool {
+    each_end(at, bytes, |place| {
+        let mut byte = 0u8;
+        // SAFETY:
+        // - the byte is ours to write and to read.
+        // - what is written back is what was there.
+        unsafe {
+            transfer(own(), &raw mut byte, place, 1, Way::Here).is_ok()
+                && transfer(own(), &raw mut byte, place, 1, Way::There).is_ok()
+        }
+    })
+}
+
+fn each_end(at: *const u8, bytes: usize, open: impl Fn(usize) -> bool) -> bool {
+    let ends = [0, bytes.saturating_sub(1)];
+    bytes == 0 || ends.iter().all(|offset| open(at.addr() + offset))
+}
+
+fn own() -> libc::pid_t {
+    std::process::id() as libc::pid_t
+}
+
+/// Whereto bytes are copied.
+#[derive(Clone, Copy)]
+enum Way {
+    Here,
+    There,
+}
+
 /// # Safety
-/// - `to` is valid for writes of `bytes`.
+/// - `here` is valid for `bytes` in the way they go. What is written there is nobody else's now.
 #[cfg(target_os = "linux")]
-unsafe fn read(pid: libc::pid_t, from: usize, to: *mut u8, bytes: usize) -> std::io::Result<()> {
+unsafe fn transfer(
+    pid: libc::pid_t,
+    here: *mut u8,
+    there: usize,
+    bytes: usize,
+    way: Way,
+) -> std::io::Result<()> {
     let mut done = 0;
     while done < bytes {
         let local = libc::iovec {
-            iov_base: to.wrapping_add(done).cast(),
+            iov_base: here.wrapping_add(done).cast(),
             iov_len: bytes - done,
         };
         let remote = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(from.wrapping_add(done)),
+            iov_base: std::ptr::without_provenance_mut(there.wrapping_add(done)),
             iov_len: bytes - done,
         };
+        let (local, remote) = (&raw const local, &raw const remote);
         // SAFETY:
-        // - the local side is writable, by the caller's promise; the kernel judges the remote one.
-        let got =
-            unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        // - by the caller's promise; the kernel judges the other side.
+        let got = unsafe {
+            match way {
+                Way::Here => libc::process_vm_readv(pid, local, 1, remote, 1, 0),
+                Way::There => libc::process_vm_writev(pid, local, 1, remote, 1, 0),
+            }
+        };
         match usize::try_from(got) {
             Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
             Ok(got) => done += got,
@@ -116,9 +180,9 @@ unsafe fn read(pid: libc::pid_t, from: usize, to: *mut u8, bytes: usize) -> std:
 }
 
 /// # Safety
-/// - None: nothing is read.
+/// - None: nothing is copied.
 #[cfg(not(target_os = "linux"))]
-unsafe fn read(_: libc::pid_t, _: usize, _: *mut u8, _: usize) -> std::io::Result<()> {
+unsafe fn transfer(_: libc::pid_t, _: *mut u8, _: usize, _: usize, _: Way) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
@@ -168,5 +232,15 @@ mod tests {
         assert!(matches!(gone, Err(Error::State(words)) if words.contains("rank 0")));
         assert!(is_readable(from.as_ptr(), from.len()) && is_readable(std::ptr::null(), 0));
         assert!(!is_readable(std::ptr::without_provenance(8), 1));
+        assert!(
+            is_writable(to.as_mut_ptr(), to.len())
+                && !is_writable(std::ptr::without_provenance_mut(8), 1)
+        );
+        assert_eq!(from, to);
+        to.fill(0);
+        // SAFETY:
+        // - as above; the target is a vector of as many bytes.
+        unsafe { peers.write(0, to.as_mut_ptr().addr(), from.as_ptr(), from.len()) }.expect("ours");
+        assert_eq!(from, to);
     }
 }
