@@ -99,6 +99,41 @@ def test_persistent(ring):
     request.Free()
 
 
+REACHING = {
+    "a count": ([9], [0]),
+    "a displacement": ([1], [64]),
+    "a negative one": ([1], [-8]),
+    "a negative count": ([-1], [0]),
+}
+
+
+NEAR = {
+    "Alltoallw": "Neighbor_alltoallw",
+    "Ialltoallw": "Ineighbor_alltoallw",
+    "Alltoallw_init": "Neighbor_alltoallw_init",
+}
+
+
+@pytest.mark.parametrize("what", REACHING)
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("name", NEAR)
+def test_what_one_peer_would_reach_outside_is_refused(comm, ring, name, side, what):
+    """Bytes, under the Datatype of that peer; before MPI is entered."""
+    for make in (np.zeros, lambda n: torch.zeros(n, dtype=torch.float64)):
+        for on, peers in ((comm, comm.size), (ring, 2)):
+            counts, displs = (
+                [one] * (peers - 1) + bad for one, bad in zip((1, 0), REACHING[what], strict=True)
+            )
+            sides = [[make(8), ([1] * peers, [0] * peers), [MPI.DOUBLE] * peers] for _ in range(2)]
+            sides[side][1] = (counts, displs)
+            call = getattr(on, name if on is comm else NEAR[name])
+            with pytest.raises(ValueError, match=rf"buf: .*rank {peers - 1}"):
+                call(*sides)
+            sides[side][1:] = [counts, displs, [MPI.DOUBLE] * peers]
+            with pytest.raises(ValueError, match=rf"buf: .*rank {peers - 1}"):
+                call(*sides)
+
+
 def test_world_alltoallw(comm):
     """Types per rank on a torch tensor: the transpose of a matrix of ranks."""
     size = comm.size

@@ -324,6 +324,19 @@ def test_what_does_not_fit_is_refused(comm, make, what):
             call()
 
 
+def test_memory_that_is_sent_and_received_into_at_once_is_refused(comm):
+    """But for a send side that is packed first, and parts that lie apart."""
+    base = np.arange(8.0)
+    to, source = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for send, recv in ((base, base), (base[:5], base[4:]), ([base, (2, 1)], [base, (2, 2)])):
+        with pytest.raises(ValueError, match="share memory"):
+            comm.Isendrecv(send, to, 0, recv, source)
+    comm.Isendrecv([base, (2, 0)], to, 0, [base, (2, 2)], source).Wait()
+    assert base.tolist() == [0, 1, 0, 1, 4, 5, 6, 7]
+    comm.Isendrecv(base[::2], to, 0, base[:4], source).Wait()
+    assert base.tolist() == [0, 0, 4, 6, 4, 5, 6, 7]
+
+
 def test_wrong_memory_is_refused(comm):
     frozen = np.zeros(3)
     frozen.flags.writeable = False

@@ -74,6 +74,16 @@ impl Borrowed {
         }
     }
 
+    /// Whether both are of the same memory, in part at least.
+    pub fn overlaps(&self, other: &Borrowed) -> bool {
+        let ends = |bytes: &Bytes| {
+            let start = bytes.start as usize;
+            (start, start.saturating_add(bytes.len))
+        };
+        let ((a, a_end), (b, b_end)) = (ends(&self.bytes), ends(&other.bytes));
+        a < b_end && b < a_end && self.bytes.len > 0 && other.bytes.len > 0
+    }
+
     /// Whether anybody holds an export.
     pub fn is_exported(&self) -> bool {
         self.state().exports > 0

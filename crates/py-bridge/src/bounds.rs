@@ -7,6 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::errors;
+use crate::mpi4py::Mpi4py;
 
 /// Bytes of an object's buffer.
 ///
@@ -19,6 +20,55 @@ pub fn length(obj: &Bound<'_, PyAny>) -> PyResult<usize> {
         Bound::from_owned_ptr_or_err(obj.py(), ffi::PyMemoryView_FromObject(obj.as_ptr()))
     }?;
     view.getattr(pyo3::intern!(obj.py(), "nbytes"))?.extract()
+}
+
+/// Checks a message with one Datatype per peer, whose displacements are bytes:
+/// `[buffer, counts, displacements, Datatypes]`. What is no such message is left to mpi4py to refuse.
+///
+/// # Errors
+/// `ValueError` naming the argument and the peer; what MPI reports about a Datatype.
+pub fn check_each(mpi4py: &Mpi4py, name: &str, msg: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Ok(items) = msg.extract::<Vec<Bound<'_, PyAny>>>() else {
+        return Ok(());
+    };
+    let (buffer, counts, displs, types) = match &items[..] {
+        [buffer, types] => (buffer, Vec::new(), Vec::new(), types),
+        [buffer, both, types] => match both.extract::<(Vec<i64>, Vec<i64>)>() {
+            Ok((counts, displs)) => (buffer, counts, displs, types),
+            Err(_) => return Ok(()),
+        },
+        [buffer, counts, displs, types] => match (counts.extract(), displs.extract()) {
+            (Ok(counts), Ok(displs)) => (buffer, counts, displs, types),
+            _ => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    if mpi4py.is_bottom(buffer) {
+        return Ok(());
+    }
+    let (Ok(length), Ok(types)) = (length(buffer), types.try_iter()) else {
+        return Ok(());
+    };
+    for (peer, datatype) in types.enumerate() {
+        let (count, displ) = match (counts.get(peer), displs.get(peer)) {
+            (Some(&count), Some(&displ)) => (count, displ),
+            _ if counts.is_empty() && displs.is_empty() => (1, 0),
+            _ => return Ok(()),
+        };
+        let Ok(handle) = mpi4py.datatype(&datatype?) else {
+            return Ok(());
+        };
+        if count != 0 && handle != mpi4py.mpi().datatype_null() {
+            let reach = Reach::of(msg.py(), mpi4py.mpi(), handle)?;
+            reach.check_at(
+                &format!("{name}: block of rank {peer}"),
+                displ,
+                count,
+                length,
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// Where elements of a Datatype lie.
@@ -54,6 +104,25 @@ impl Reach {
                 "{name}: message: negative displacement {displ}"
             )));
         }
+        let start = i128::from(displ) * i128::from(self.extent);
+        self.within(name, (start, "element", displ), count, length)
+    }
+
+    /// Checks `count` elements from byte `displ` on against `length` bytes.
+    ///
+    /// # Errors
+    /// As for [`Reach::check`].
+    pub fn check_at(self, name: &str, displ: i64, count: i64, length: usize) -> PyResult<()> {
+        self.within(name, (i128::from(displ), "byte", displ), count, length)
+    }
+
+    fn within(
+        self,
+        name: &str,
+        (start, unit, displ): (i128, &str, i64),
+        count: i64,
+        length: usize,
+    ) -> PyResult<()> {
         if count < 0 {
             return Err(PyValueError::new_err(format!(
                 "{name}: message: negative count {count}"
@@ -63,15 +132,14 @@ impl Reach {
             return Ok(());
         }
         let extent = i128::from(self.extent);
-        let at = |element: i128| element * extent;
-        let (first, last) = (i128::from(displ), i128::from(displ) + i128::from(count) - 1);
-        let low = at(first).min(at(last)) + i128::from(self.low);
-        let high = at(first).max(at(last)) + i128::from(self.high);
+        let last = start + (i128::from(count) - 1) * extent;
+        let low = start.min(last) + i128::from(self.low);
+        let high = start.max(last) + i128::from(self.high);
         if low >= 0 && high <= length as i128 {
             return Ok(());
         }
         Err(PyValueError::new_err(format!(
-            "{name}: {count} elements from element {displ} on of a Datatype with an extent of {extent} bytes reach from byte {low} to {high}, but the tensor has {length} bytes"
+            "{name}: {count} elements from {unit} {displ} on of a Datatype with an extent of {extent} bytes reach from byte {low} to {high}, but the tensor has {length} bytes"
         )))
     }
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tensor_comm::{Arg, Counts, Flow, Op, Posted};
 
 use crate::borrow::Borrowed;
+use crate::bounds;
 use crate::cargo::Cargo;
 use crate::carried;
 use crate::collective::{self, Role};
@@ -134,6 +135,14 @@ pub fn call<'py>(
             _ => Bound::clone(msg),
         });
     }
+    if let (Form::Elements(sides), [send, recv]) = (lend.form, &lent.buffers[..])
+        && (sides.send, sides.recv) == (Role::Whole, Role::Whole)
+        && send.get().overlaps(recv.get())
+    {
+        return Err(PyValueError::new_err(
+            "sendbuf and recvbuf share memory, which MPI does not allow here; use the form with _replace, or send a copy",
+        ));
+    }
     if lend.gives == Gives::Persistent && !is_message(row) {
         carried::undisturbed(slf)?;
     }
@@ -215,8 +224,9 @@ impl Side<'_> {
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
             Form::Types => {
-                let intent = Intent::of(flow);
-                delegate::memory(mpi4py, name, msg, &[intent], lent)
+                let message = delegate::memory(mpi4py, name, msg, &[Intent::of(flow)], lent)?;
+                bounds::check_each(mpi4py, name, &message)?;
+                Ok(message)
             }
         }
     }
