@@ -35,6 +35,9 @@ MPI4PY_SUITE = (
     ("mpich", "demos"),
     ("openmpi", "demos"),
 )
+#: Programs for mpi4py, which know nothing of dlmpi; each compares itself with one process.
+PROGRAMS = ("halo.py", "transpose.py", "counter.py", "least_squares.py")
+PROGRAM_RUNS = (("mpich", 2), ("mpich", 4), ("openmpi", 2), ("openmpi", 3))
 EXAMPLES: list[tuple[str, int, *tuple[str, ...]]] = [
     ("mpich", 2, "train.py"),
     ("mpich", 3, "train.py", "--dtype", "bfloat16"),
@@ -185,6 +188,14 @@ def example(log: IO[str], library: str, ranks: int, script: str, *arguments: str
     return verdict(run(line, log, 5 * MINUTE, mpi_environment()))
 
 
+def program(log: IO[str], library: str, ranks: int) -> Tally:
+    venv, result = MPI_VENVS[library], Tally()
+    for script in PROGRAMS:
+        line = venv.mpiexec(ranks, venv.python, "-m", "dlmpi", "run", f"tests/programs/{script}")
+        result += verdict(run(line, log, 5 * MINUTE, mpi_environment()))
+    return result
+
+
 #: A sample of torch's own tests: a backend's name, ranks and parts of the tests' names.
 #: `make compat` runs all of them.
 EXAMS: list[tuple[str, int, *tuple[str, ...]]] = [
@@ -260,6 +271,9 @@ def stages() -> dict[str, Stage]:
     for library, group in MPI4PY_SUITE:
         name = f"mpi4py {library} {group}"
         table[name] = partial(mpi4py_suite, library=library, group=group)
+    for library, ranks in PROGRAM_RUNS:
+        name = f"programs {library} {ranks}"
+        table[name] = partial(program, library=library, ranks=ranks)
     for name in ("failure", "startup"):
         table[name] = partial(starts_mpiexec, name=name)
     # The cheap rows; `make platforms` runs all.

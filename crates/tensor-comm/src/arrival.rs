@@ -48,6 +48,22 @@ pub(crate) unsafe fn recv(
     } else {
         status
     };
+    if source == mpi.constants().proc_null {
+        // Nothing can be too long, and a probe for nobody does not look whether the communicator was revoked.
+        // SAFETY:
+        // - the caller's promise.
+        return Ok(unsafe {
+            mpi.recv(
+                room.ptr,
+                room.count,
+                room.datatype,
+                source,
+                tag,
+                comm,
+                status,
+            )
+        }?);
+    }
     // SAFETY:
     // - `status` is writable.
     let mut message = unsafe { mpi.mprobe(source, tag, comm, status) }?;
