@@ -111,6 +111,17 @@ pub enum LoadError {
         /// The library's version text.
         version: String,
     },
+    /// The library does not say which one it is.
+    #[error(
+        "{library}: MPI_Get_library_version failed with error code {code}, so its ABI is not known and it is not called; \
+         check that installation of MPI"
+    )]
+    NoVersion {
+        /// The file of the library.
+        library: String,
+        /// What the function returned.
+        code: i32,
+    },
     /// Neither MPICH, Open MPI nor the standard ABI.
     #[error(
         "{library} calls itself {version:?}: its ABI is not known (known: MPICH and Intel MPI, MVAPICH, Cray MPICH, ParaStation; \

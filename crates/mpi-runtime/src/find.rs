@@ -95,11 +95,7 @@ fn examine(library: Library, how: String) -> Result<Found, LoadError> {
         return Err(LoadError::NoMpi { looked_in: how });
     };
     let path = file_of(anchor).unwrap_or_else(|| "a library without a name".into());
-    let version = library_version(&library).ok_or_else(|| LoadError::MissingSymbol {
-        library: path.clone(),
-        symbol: "MPI_Get_library_version".into(),
-        version: "older than MPI 3.0".into(),
-    })?;
+    let version = library_version(&library, &path)?;
     let Some(family) = family(&library, &version) else {
         let version = version.lines().next().unwrap_or_default().to_owned();
         return Err(LoadError::UnknownAbi {
@@ -154,9 +150,16 @@ fn standard_abi_version(library: &Library) -> Option<i32> {
 /// Longer than every known MPI_MAX_LIBRARY_VERSION_STRING (8192), since the constant is not known yet.
 const VERSION_BYTES: usize = 16 * 1024;
 
-fn library_version(library: &Library) -> Option<String> {
+fn library_version(library: &Library, path: &str) -> Result<String, LoadError> {
     type GetLibraryVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
-    let symbol: NonNull<c_void> = library.symbol(c"MPI_Get_library_version")?;
+    let symbol: NonNull<c_void> =
+        library
+            .symbol(c"MPI_Get_library_version")
+            .ok_or_else(|| LoadError::MissingSymbol {
+                library: path.to_owned(),
+                symbol: "MPI_Get_library_version".into(),
+                version: "older than MPI 3.0".into(),
+            })?;
     let mut text = vec![0u8; VERSION_BYTES];
     let mut length = 0;
     // SAFETY:
@@ -170,14 +173,15 @@ fn library_version(library: &Library) -> Option<String> {
         )
     };
     if code != 0 {
-        return None;
+        return Err(LoadError::NoVersion {
+            library: path.to_owned(),
+            code,
+        });
     }
     text.truncate(usize::try_from(length).unwrap_or(0));
-    Some(
-        String::from_utf8_lossy(&text)
-            .trim_end_matches(['\0', '\n', ' '])
-            .to_owned(),
-    )
+    Ok(String::from_utf8_lossy(&text)
+        .trim_end_matches(['\0', '\n', ' '])
+        .to_owned())
 }
 
 #[cfg(test)]

@@ -95,10 +95,8 @@ pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
         Error::Value(words) => PyValueError::new_err(words),
         Error::Mpi(error) => mpi(py, &error),
         Error::Truncated { error, words } => {
-            let error = mpi(py, &error);
-            // Without the note the exception is still the right one.
-            let _ = error.value(py).call_method1("add_note", (words,));
-            error
+            let error = reported(py, &error);
+            noted(py, error, &words)
         }
         Error::Mismatch(words) => MismatchError::new_err(words),
         Error::Told(error) => operation(py, *error),
@@ -106,8 +104,23 @@ pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
     }
 }
 
-/// `mpi4py.MPI.Exception` for what MPI reports; a count that the library cannot take is a `ValueError`.
+/// `mpi4py.MPI.Exception` for what MPI reports, with a note that names the function, which need not be the one that
+/// the caller knows of; a count that the library cannot take is a `ValueError`.
 pub fn mpi(py: Python<'_>, error: &mpi_runtime::Error) -> PyErr {
+    let raised = reported(py, error);
+    match error.mpi() {
+        Some(inner) => noted(py, raised, &format!("{} reported it", inner.call)),
+        None => raised,
+    }
+}
+
+/// Without the note the exception is still the right one.
+fn noted(py: Python<'_>, error: PyErr, words: &str) -> PyErr {
+    let _ = error.value(py).call_method1("add_note", (words,));
+    error
+}
+
+fn reported(py: Python<'_>, error: &mpi_runtime::Error) -> PyErr {
     match error {
         mpi_runtime::Error::Mpi(error) => match Mpi4py::get() {
             Some(mpi4py) => mpi4py.exception(py, error.code),

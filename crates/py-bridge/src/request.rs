@@ -196,8 +196,14 @@ pub fn make(py: Python<'_>, mpi: &'static Mpi, handle: Handle) -> PyResult<(u64,
     handle.on_done(move |_| {
         // SAFETY:
         // - the request was just started, is completed here once, and cannot be freed before.
-        // A failure would leave a request that never completes, which MPI reports where it is waited for.
-        let _ = unsafe { mpi.grequest_complete(request) };
+        let completed = unsafe { mpi.grequest_complete(request) };
+        if let Err(error) = completed {
+            // Whoever waits for it would wait for ever.
+            eprintln!(
+                "dlmpi: MPI cannot be told that an operation has ended, so the job ends: {error}"
+            );
+            mpi.abort(mpi.comm_world(), 1);
+        }
     });
     Ok((request.raw(), Pending::new(handle, None)))
 }

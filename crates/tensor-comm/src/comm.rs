@@ -37,7 +37,7 @@ pub(crate) enum Role {
 impl Comm {
     /// # Errors
     /// [`crate::Error::Value`] for `MPI_COMM_NULL`; [`crate::Error::State`] in a forked child and after
-    /// `MPI_Finalize`.
+    /// `MPI_Finalize`; what MPI says.
     #[inline]
     pub fn new(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Result<Comm> {
         if raw == mpi.comm_null() {
@@ -46,7 +46,7 @@ impl Comm {
             ));
         }
         process::alive()?;
-        process::watch(mpi);
+        process::watch(mpi)?;
         Ok(Comm {
             mpi,
             raw,

@@ -68,7 +68,10 @@ pub(crate) fn allowed(mpi: &Mpi) -> Result<()> {
     static LEVEL: OnceLock<ThreadLevel> = OnceLock::new();
     let level = match LEVEL.get() {
         Some(level) => *level,
-        None => *LEVEL.get_or_init(|| mpi.query_thread().unwrap_or(ThreadLevel::Single)),
+        None => {
+            let level = mpi.query_thread()?;
+            *LEVEL.get_or_init(|| level)
+        }
     };
     if level == ThreadLevel::Multiple {
         return Ok(());

@@ -106,11 +106,13 @@ impl Mpi {
         })
     }
 
-    /// `MPI_Abort`: ends the job. MPI lets it return; this does not.
+    /// `MPI_Abort`: ends the job. MPI lets it return, and MPICH's does; the process then ends with the same code.
     pub fn abort(&self, comm: Comm, errorcode: i32) -> ! {
         // The outcome does not matter: nothing but ending the process is left.
         let _ = call!(self, "MPI_Abort", abort(comm.native(), errorcode));
-        std::process::abort()
+        // SAFETY:
+        // - it ends the process at once: nothing of it is used any more.
+        unsafe { libc::_exit(errorcode) }
     }
 
     /// `MPI_Error_class`

@@ -10,7 +10,7 @@ use crate::error::{Result, value_error};
 /// Asks all ranks. Every rank must do so at the same call.
 pub(crate) fn agree(comm: Comm) -> Result<Place> {
     let mpi = comm.mpi();
-    let node = node(mpi)?;
+    let node = node(mpi);
     // Maxima of a number and of its complement: all have the same one if they are each other's.
     let own = [node, !node, !(cores() as u64)];
     let mut all = [0u64; 3];
@@ -37,15 +37,15 @@ pub(crate) fn agree(comm: Comm) -> Result<Place> {
 }
 
 /// A number of this node: of its name, and of its boot, since names are not always unique.
-fn node(mpi: &Mpi) -> Result<u64> {
+fn node(mpi: &Mpi) -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let name = mpi.get_processor_name()?;
+    // A rank that cannot tell counts as on a node of its own: an error here would keep the others waiting.
+    let name = mpi.get_processor_name().unwrap_or_default();
     let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    Ok(name
-        .as_bytes()
+    name.as_bytes()
         .iter()
         .chain(&boot)
-        .fold(0xcbf2_9ce4_8422_2325, fnv))
+        .fold(0xcbf2_9ce4_8422_2325, fnv)
 }
 
 /// Processors of this node that are on, whichever of them this process may use: a launcher binds each

@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use mpi_runtime::Mpi;
 
@@ -38,11 +38,10 @@ pub(crate) fn alive() -> Result<()> {
 /// for what ends that.
 ///
 /// # Errors
-/// [`Error::State`] in a forked child and after `MPI_Finalize`.
+/// [`Error::State`] in a forked child and after `MPI_Finalize`; what MPI says.
 pub fn attend(mpi: &'static Mpi) -> Result<()> {
     alive()?;
-    watch(mpi);
-    Ok(())
+    watch(mpi)
 }
 
 /// Whether `MPI_Finalize` has begun.
@@ -51,21 +50,37 @@ pub(crate) fn finalizing() -> bool {
 }
 
 /// Watches for fork and finalize, from the first communicator on.
-pub(crate) fn watch(mpi: &'static Mpi) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+#[inline]
+pub(crate) fn watch(mpi: &'static Mpi) -> Result<()> {
+    match WATCHING.get() {
+        Some(()) => Ok(()),
+        None => start_watching(mpi),
+    }
+}
+
+static WATCHING: OnceLock<()> = OnceLock::new();
+
+#[cold]
+fn start_watching(mpi: &'static Mpi) -> Result<()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    static FORKS: Once = Once::new();
+    let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if WATCHING.get().is_some() {
+        return Ok(());
+    }
+    FORKS.call_once(|| {
         // SAFETY:
         // - the handler only stores to an atomic, which is allowed after fork.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        // SAFETY:
-        // - `finalize` ignores its argument.
-        let keyval = unsafe { mpi.comm_create_keyval(finalize) };
-        if let Ok(keyval) = keyval {
-            // SAFETY:
-            // - the value is never looked at. A failure means only that the engine is not stopped early.
-            let _ = unsafe { mpi.comm_set_attr(mpi.comm_self(), keyval, std::ptr::null_mut()) };
-        }
     });
+    // SAFETY:
+    // - `finalize` ignores its argument.
+    let keyval = unsafe { mpi.comm_create_keyval(finalize) }?;
+    // SAFETY:
+    // - the value is never looked at.
+    unsafe { mpi.comm_set_attr(mpi.comm_self(), keyval, std::ptr::null_mut()) }?;
+    WATCHING.get_or_init(|| ());
+    Ok(())
 }
 
 /// Runs `hook` at the start of `MPI_Finalize`.

@@ -14,11 +14,13 @@ pub struct Arrivals {
     pub late: Vec<Late>,
     /// Ranks that have made the call, this one among them.
     pub arrived: Vec<usize>,
+    /// Those of them that are no longer in it: it failed there, or their part of it is done.
+    pub left: Vec<Late>,
     /// Why nobody could be asked; the lists are empty then.
     pub unasked: Option<String>,
 }
 
-/// A rank that has not arrived.
+/// A rank that is not in the call.
 #[derive(Debug, Clone)]
 pub struct Late {
     /// Its rank in the communicator.
@@ -82,12 +84,17 @@ impl std::fmt::Display for Arrivals {
         if let Some(why) = &self.unasked {
             return write!(f, "the ranks could not be asked: {why}");
         }
-        if self.late.is_empty() {
-            return f.write_str("every rank has made this call");
-        }
-        f.write_str("not arrived: ")?;
-        for (i, late) in self.late.iter().enumerate() {
-            write!(f, "{}{late}", if i > 0 { "; " } else { "" })?;
+        let (ranks, what) = match (self.late.is_empty(), self.left.is_empty()) {
+            (false, _) => (&self.late, "not arrived: "),
+            (true, false) => (
+                &self.left,
+                "every rank has made this call; no longer in it: ",
+            ),
+            (true, true) => (&self.left, "every rank has made this call"),
+        };
+        f.write_str(what)?;
+        for (i, rank) in ranks.iter().enumerate() {
+            write!(f, "{}{rank}", if i > 0 { "; " } else { "" })?;
         }
         Ok(())
     }

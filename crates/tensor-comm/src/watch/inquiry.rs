@@ -31,11 +31,32 @@ pub(super) struct Question {
     pub expired: bool,
 }
 
+impl Question {
+    /// Whether it is this communicator that is meant.
+    fn is_about(&self, state: &State) -> bool {
+        match state.id() {
+            0 => state.members().is_ok_and(|m| digest(m) == self.members),
+            id => id == self.id,
+        }
+    }
+
+    /// Whether it is this call that is meant.
+    pub fn is_of(&self, about: &About) -> bool {
+        about.sequence == self.sequence
+            && about
+                .state
+                .upgrade()
+                .is_some_and(|state| self.is_about(&state))
+    }
+}
+
 /// What comes back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answer {
     pub token: u64,
     pub reached: u64,
+    /// The call that was asked about is under way there.
+    pub inside: bool,
     pub debugged: bool,
     pub doing: String,
     pub stack: String,
@@ -78,7 +99,8 @@ impl Line {
 
     /// Answers a rank of `COMM_WORLD`.
     pub fn answer(&mut self, rank: i32, answer: &Answer) -> Result<()> {
-        let mut bytes: Vec<u8> = [answer.token, answer.reached, answer.debugged.into()]
+        let (inside, debugged) = (answer.inside.into(), answer.debugged.into());
+        let mut bytes: Vec<u8> = [answer.token, answer.reached, inside, debugged]
             .iter()
             .flat_map(|n| n.to_le_bytes())
             .collect();
@@ -115,8 +137,8 @@ impl Line {
         let Some((rank, bytes)) = self.next(1)? else {
             return Ok(None);
         };
-        let (numbers, text) = bytes.split_at(bytes.len().min(24));
-        let [token, reached, debugged] = words(numbers)[..] else {
+        let (numbers, text) = bytes.split_at(bytes.len().min(32));
+        let [token, reached, inside, debugged] = words(numbers)[..] else {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(text);
@@ -126,6 +148,7 @@ impl Line {
             Answer {
                 token,
                 reached,
+                inside: inside != 0,
                 debugged: debugged != 0,
                 doing: doing.to_owned(),
                 stack: stack.to_owned(),
@@ -209,15 +232,13 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 pub(super) fn tell(question: &Question) -> Answer {
     let reached = State::all()
         .iter()
-        .filter(|state| match state.id() {
-            0 => state.members().is_ok_and(|m| digest(m) == question.members),
-            id => id == question.id,
-        })
+        .filter(|state| question.is_about(state))
         .map(|state| state.reached())
         .max()
         .unwrap_or(0);
+    let inside = waits().iter().any(|wait| question.is_of(&wait.about));
     let late = reached < question.sequence;
-    let stack = if late { stack() } else { String::new() };
+    let stack = if inside { String::new() } else { stack() };
     let doing: Vec<String> = waits().iter().map(|wait| under_way(&wait.about)).collect();
     let doing = match doing.is_empty() {
         true => "it is in no collective of dlmpi".to_owned(),
@@ -226,6 +247,7 @@ pub(super) fn tell(question: &Question) -> Answer {
     Answer {
         token: question.token,
         reached,
+        inside,
         debugged: late && (traced() || DEBUGGERS.iter().any(|word| stack.contains(word))),
         doing: format!("process {}: {doing}", std::process::id()),
         stack,

@@ -39,19 +39,28 @@ pub(super) fn print(wait: &Wait, arrivals: &Arrivals, debugged: bool) {
     ) {
         let _ = writeln!(text, "  called at {line}");
     }
-    match (&arrivals.unasked, arrivals.late.is_empty()) {
-        (Some(why), _) => {
-            let _ = writeln!(text, "  which ranks are late is not known: {why}");
-        }
-        (None, true) => text.push_str("  every rank has made this call, and yet it does not end\n"),
-        (None, false) => {}
+    if let Some(why) = &arrivals.unasked {
+        let _ = writeln!(text, "  which ranks are late is not known: {why}");
+    } else if arrivals.late.is_empty() {
+        text.push_str("  every rank has made this call, and yet it does not end\n");
     }
     for late in &arrivals.late {
         let _ = writeln!(text, "  not arrived: {late}");
     }
+    // Where some are late, those that are through with their part are no news.
+    let left = match arrivals.late.is_empty() {
+        true => &arrivals.left[..],
+        false => &[],
+    };
+    for left in left {
+        let _ = writeln!(
+            text,
+            "  no longer in it, since it failed there or its part is done: {left}"
+        );
+    }
     // One of those that wait shows the stacks for all.
     if arrivals.arrived.first() == Some(&rank) {
-        for late in arrivals.late.iter().take(STACKS) {
+        for late in arrivals.late.iter().chain(left).take(STACKS) {
             if let Heard::Answer { stack, .. } = &late.heard
                 && !stack.is_empty()
             {

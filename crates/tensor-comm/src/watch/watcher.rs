@@ -226,16 +226,26 @@ impl Inquiry {
         for (rank, answer) in self.answers.iter().enumerate() {
             match answer {
                 _ if rank == self.own => found.arrived.push(rank),
-                Some(answer) if answer.reached >= self.sequence => found.arrived.push(rank),
-                Some(answer) => found.late.push(Late {
-                    rank,
-                    heard: Heard::Answer {
-                        reached: answer.reached,
-                        doing: answer.doing.clone(),
-                        stack: answer.stack.clone(),
-                        debugged: answer.debugged,
-                    },
-                }),
+                Some(answer) => {
+                    let late = answer.reached < self.sequence;
+                    if !late {
+                        found.arrived.push(rank);
+                    }
+                    let rank = Late {
+                        rank,
+                        heard: Heard::Answer {
+                            reached: answer.reached,
+                            doing: answer.doing.clone(),
+                            stack: answer.stack.clone(),
+                            debugged: answer.debugged,
+                        },
+                    };
+                    match (late, answer.inside) {
+                        (true, _) => found.late.push(rank),
+                        (false, false) => found.left.push(rank),
+                        (false, true) => {}
+                    }
+                }
                 None if self.members.get(rank).is_some_and(|&member| member < 0) => {
                     found.late.push(Late {
                         rank,
@@ -254,17 +264,14 @@ impl Inquiry {
 
 /// The wait of another rank in the same call has run out, so this rank's has too.
 fn expire(question: &Question) {
+    // Looking for the communicator may call MPI: not while others want the list.
+    let meant: Vec<u64> = {
+        let all = waits().clone();
+        let of = all.iter().filter(|wait| question.is_of(&wait.about));
+        of.map(|wait| wait.key).collect()
+    };
     for wait in waits().iter_mut() {
-        let same = wait.about.sequence == question.sequence
-            && wait
-                .about
-                .state
-                .upgrade()
-                .is_some_and(|state| match state.id() {
-                    0 => state.members().is_ok_and(|m| digest(m) == question.members),
-                    id => id == question.id,
-                });
-        if same {
+        if meant.contains(&wait.key) {
             wait.limit = Some(Duration::ZERO);
         }
     }
