@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::slice;
 
 use dlpack_core::{Device, View};
+use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -105,6 +106,28 @@ pub fn has_buffer(obj: &Bound<'_, PyAny>) -> bool {
     // SAFETY:
     // - The thread is attached; any object is allowed.
     unsafe { ffi::PyObject_CheckBuffer(obj.as_ptr()) != 0 }
+}
+
+/// Refuses memory that holds Python objects or pointers, whatever a Datatype calls it. What cannot be
+/// described is not looked at.
+///
+/// # Errors
+/// `BufferError` in words.
+pub fn no_objects(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    let Ok(buffer) = Buffer::acquire(obj, ffi::PyBUF_RECORDS_RO) else {
+        return Ok(());
+    };
+    let found = match buffer.0.format.is_null() {
+        true => Ok(()),
+        false => {
+            // SAFETY:
+            // - PEP 3118: a NUL-terminated string where not NULL, alive until the release.
+            let format = unsafe { CStr::from_ptr(buffer.0.format) };
+            format::no_addresses(format.to_bytes())
+        }
+    };
+    buffer.release(obj.py());
+    found.map_err(|words| PyBufferError::new_err(format!("{name}: {words}")))
 }
 
 /// Acquires the buffer of an object.

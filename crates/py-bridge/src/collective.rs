@@ -109,6 +109,29 @@ fn usage(op: Option<Op>) -> Use {
     }
 }
 
+/// How the send and the receive side of a call are divided on this rank, and into how many blocks.
+pub(crate) fn roles(
+    row: &Collective,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, '_>,
+) -> PyResult<(Role, Role, usize)> {
+    let core = |error| Python::attach(|py| errors::operation(py, error));
+    let mut root = 0;
+    for (param, slot) in params.iter().zip(slots) {
+        if let (Takes::Int(_), Some(given)) = (param.takes, slot) {
+            root = crate::p2p::int(param.name, given)?;
+        }
+    }
+    let (place, inter) = match row.rooted {
+        Rooted::No => (Place::Leaf, false),
+        _ => place(comm, root).map_err(core)?,
+    };
+    let sides = row.sides(place, inter);
+    let blocks = blocks(row.kind, comm).map_err(core)?;
+    Ok((sides.send, sides.recv, blocks))
+}
+
 /// Makes the call out of the arguments and runs it.
 ///
 /// # Errors
@@ -125,11 +148,7 @@ pub fn run<'py>(
     let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
     match fill(py, row, params, comm, slots, &mut call, &mut loans) {
         Ok(true) => {}
-        Ok(false) => {
-            // mpi4py makes the call, and the other ranks may not know that.
-            let announced = interrupt::wait(py, || tensor_comm::announce(&comm, row.kind));
-            return Ok(Outcome::Raw(Some(announced.map_err(core)?)));
-        }
+        Ok(false) => return Ok(Outcome::Raw),
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
             interrupt::wait(py, || tensor_comm::refuse(&comm, row.kind, words));
@@ -162,7 +181,7 @@ pub fn start<'py>(
             let (handle, pending) = request::start(py, comm, &call, loans.into_borrowed())?;
             mpi4py.request(py, handle, pending).map(Outcome::Value)
         }
-        Ok(false) => Ok(Outcome::Raw(None)),
+        Ok(false) => Ok(Outcome::Raw),
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
             py.detach(|| tensor_comm::refuse_start(&comm, row.kind, words));

@@ -4,12 +4,19 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
+use tensor_comm::{Comm, Error, Flow};
 
 use crate::avg::Avg;
 use crate::borrow::Borrowed;
 use crate::buffer;
 use crate::carried;
+use crate::collective::{self, Collective, Role};
+use crate::datatype::Use;
+use crate::errors;
 use crate::framework::Intent;
+use crate::interrupt;
+use crate::memory::{self, Division};
+use crate::message::Spec;
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{MAX_PARAMS, Slots, Takes};
 use crate::table::{Body, Row};
@@ -18,7 +25,8 @@ use crate::transfer::Lent;
 /// The values of a call by parameter, as mpi4py's method gets them.
 pub type Values<'py> = [Option<Bound<'py, PyAny>>; MAX_PARAMS];
 
-/// Calls `real`, mpi4py's method, with the arguments of this call.
+/// Calls `real`, mpi4py's method, with the arguments of this call. The other ranks of a collective learn
+/// which one it is before, or that this rank refuses it.
 ///
 /// # Errors
 /// What mpi4py raised, or why a tensor cannot be lent as raw memory.
@@ -28,19 +36,64 @@ pub fn call<'py>(
     slf: &Bound<'py, PyAny>,
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = slf.py();
-    let mpi4py = mpi4py::bound()?;
-    let mut lent = Lent::default();
-    let mut values: Values<'py> = Default::default();
+    let (py, mpi4py) = (slf.py(), mpi4py::bound()?);
+    let core = |error| errors::operation(py, error);
+    let handle = mpi4py.comm(slf)?;
+    let collective = match row.body {
+        // mpi4py raises what MPI says about a null communicator.
+        Body::Collective(collective) | Body::Start(collective)
+            if handle != mpi4py.mpi().comm_null() =>
+        {
+            let comm = Comm::new(mpi4py.mpi(), handle).map_err(core)?;
+            Some((collective, comm))
+        }
+        _ => None,
+    };
+    let (values, lent) = lend(mpi4py, row, collective, slots).inspect_err(|why| {
+        if let Some((Collective { kind, .. }, comm)) = collective {
+            let words = Error::Value(why.value(py).to_string());
+            // What is raised here is the cause.
+            let _ = match row.body {
+                Body::Start(_) => py.detach(|| tensor_comm::refuse_start(&comm, kind, words)),
+                _ => interrupt::wait(py, || tensor_comm::refuse(&comm, kind, words)),
+            };
+        }
+    })?;
+    let _watched = match (&row.body, collective) {
+        (Body::Start(Collective { kind, .. }), _) => {
+            return carried::start(mpi4py, (row, Some(*kind)), real, slf, values, lent);
+        }
+        (_, Some((Collective { kind, .. }, comm))) => {
+            let announced = interrupt::wait(py, || tensor_comm::announce(&comm, kind));
+            Some(announced.map_err(core)?)
+        }
+        _ => None,
+    };
+    let result = invoke(real, row, slf, values);
+    let ended = lent.end(py);
+    let result = result?;
+    ended.map(|()| result)
+}
+
+/// The arguments as mpi4py gets them.
+fn lend<'py>(
+    mpi4py: &Mpi4py,
+    row: &Row,
+    collective: Option<(Collective, Comm)>,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<(Values<'py>, Lent)> {
+    let (mut values, mut lent): (Values<'py>, _) = Default::default();
+    let roles = collective
+        .map(|(collective, comm)| collective::roles(&collective, row.params, comm, slots))
+        .transpose()?;
     for ((param, slot), value) in row.params.iter().zip(slots).zip(&mut values) {
         let Some(obj) = slot else { continue };
+        let mut side =
+            |intents: &[Intent]| side(mpi4py, param.name, obj, intents, roles, &mut lent);
         *value = Some(match param.takes {
-            Takes::Sent => memory(mpi4py, param.name, obj, &[Intent::Send], &mut lent)?,
-            Takes::Received => memory(mpi4py, param.name, obj, &[Intent::Receive], &mut lent)?,
-            Takes::Either => {
-                let intents = [Intent::Receive, Intent::Send];
-                memory(mpi4py, param.name, obj, &intents, &mut lent)?
-            }
+            Takes::Sent => side(&[Intent::Send])?,
+            Takes::Received => side(&[Intent::Receive])?,
+            Takes::Either => side(&[Intent::Receive, Intent::Send])?,
             Takes::Op if obj.is_instance_of::<Avg>() => {
                 return Err(pyo3::exceptions::PyValueError::new_err(format!(
                     "{}: dlmpi.AVG has no meaning for a Datatype that reads raw memory",
@@ -50,20 +103,44 @@ pub fn call<'py>(
             _ => Bound::clone(obj),
         });
     }
-    if let Body::Start(collective) = row.body {
-        return carried::start(
-            mpi4py,
-            (row, Some(collective.kind)),
-            real,
-            slf,
-            values,
-            lent,
-        );
+    Ok((values, lent))
+}
+
+/// One argument of a call in which some argument is raw memory. Without a Datatype of its own it is a tensor
+/// all the same: its elements, in words that name it where it has none that MPI knows.
+fn side<'py>(
+    mpi4py: &Mpi4py,
+    name: &str,
+    obj: &Bound<'py, PyAny>,
+    intents: &[Intent],
+    roles: Option<(Role, Role, usize)>,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Some((send, recv, blocks)) = roles else {
+        return memory(mpi4py, name, obj, intents, lent);
+    };
+    let (role, flow) = match intents {
+        [Intent::Send] => (send, Flow::Out),
+        [_, _] if send != Role::Absent => (send, Flow::Out),
+        _ => (recv, Flow::In),
+    };
+    if role == Role::Absent {
+        // mpi4py does not look at it either.
+        return Ok(obj.clone());
     }
-    let result = invoke(real, row, slf, values);
-    let ended = lent.end(py);
-    let result = result?;
-    ended.map(|()| result)
+    let vector = role == Role::Vector;
+    if Spec::unpack(mpi4py, name, obj, vector)?
+        .datatype(mpi4py)?
+        .is_some()
+    {
+        return memory(mpi4py, name, obj, intents, lent);
+    }
+    let division = Division {
+        blocks: if role == Role::Whole { 0 } else { blocks },
+        vector,
+        logical: true,
+    };
+    memory::lend(mpi4py, name, obj, flow, Use::UserOp, division, lent)
 }
 
 /// Calls `real(slf, *values)`: by position as far as they go without a gap, then by name.
@@ -117,6 +194,7 @@ pub fn memory<'py>(
         return Ok(msg.clone());
     }
     if buffer::has_buffer(tensor) {
+        buffer::no_objects(name, tensor)?;
         lent.objects.push(tensor.clone().unbind());
         return Ok(msg.clone());
     }

@@ -36,12 +36,7 @@ pub fn parse(format: &[u8], itemsize: usize) -> Result<DType, String> {
             false => Ok(dtype),
         };
     }
-    if without_names(code).any(|letter| ADDRESSES.contains(&letter)) {
-        return Err(format!(
-            "format '{}' holds Python objects or pointers, which mean nothing in another process; use mpi4py's lower-case methods, which pickle",
-            text(format)
-        ));
-    }
+    no_addresses(format)?;
     if has_foreign_numbers(order, code) {
         return Err(format!(
             "format '{}' holds numbers of foreign byte order; convert them to native order first, e.g. `a.astype(a.dtype.newbyteorder('='))`",
@@ -57,6 +52,20 @@ pub fn parse(format: &[u8], itemsize: usize) -> Result<DType, String> {
         ));
     }
     raw(itemsize)
+}
+
+/// Refuses formats with Python objects or pointers, which are no data.
+///
+/// # Errors
+/// In words.
+pub fn no_addresses(format: &[u8]) -> Result<(), String> {
+    match without_names(format).any(|letter| ADDRESSES.contains(&letter)) {
+        true => Err(format!(
+            "format '{}' holds Python objects or pointers, which mean nothing in another process; use mpi4py's lower-case methods, which pickle",
+            text(format)
+        )),
+        false => Ok(()),
+    }
 }
 
 /// `itemsize` bytes that are moved and never reduced.

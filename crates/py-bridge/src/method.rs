@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
-use tensor_comm::{Announced, Comm};
+use tensor_comm::Comm;
 
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{Default, Param, Slots, Takes, sort};
@@ -23,8 +23,8 @@ pub enum Outcome {
     Done,
     /// It is done, or under way, and gives this.
     Value(Py<PyAny>),
-    /// The caller means raw memory: mpi4py's own method does it, under watch where it is a collective.
-    Raw(Option<Announced>),
+    /// The caller means raw memory: mpi4py's own method does it.
+    Raw,
 }
 
 type Entry = unsafe extern "C" fn(
@@ -77,9 +77,7 @@ unsafe extern "C" fn entry<const ROW: usize>(
             match dispatch(py, row, &slf, &slots)? {
                 Outcome::Done => Ok(py.None()),
                 Outcome::Value(value) => Ok(value),
-                Outcome::Raw(_watched) => {
-                    delegate::call(real()?, row, &slf, &slots).map(Bound::unbind)
-                }
+                Outcome::Raw => delegate::call(real()?, row, &slf, &slots).map(Bound::unbind),
             }
         }));
         match called.unwrap_or_else(|panic| Err(errors::panicked(&*panic))) {
@@ -103,7 +101,7 @@ fn dispatch<'py>(
     let raw = mpi4py.comm(slf)?;
     if raw == mpi4py.mpi().comm_null() {
         // mpi4py raises what MPI says about it.
-        return Ok(Outcome::Raw(None));
+        return Ok(Outcome::Raw);
     }
     let comm = Comm::new(mpi4py.mpi(), raw).map_err(|error| errors::operation(py, error))?;
     match &row.body {
@@ -116,7 +114,7 @@ fn dispatch<'py>(
         Body::Start(collective) => {
             collective::start(py, mpi4py, collective, row.params, comm, slots)
         }
-        Body::Lend(_) => Ok(Outcome::Raw(None)),
+        Body::Lend(_) => Ok(Outcome::Raw),
     }
 }
 

@@ -112,7 +112,7 @@ pub fn send<'py>(
     let [dest, tag] = ints(mpi4py, params, slots)?;
     let mut loans = Loans::new(mpi4py);
     let Some(part) = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)? else {
-        return Ok(Outcome::Raw(None));
+        return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
     interrupt::wait(py, || tensor_comm::send(&comm, mode, &part, dest, tag))
@@ -135,7 +135,7 @@ pub fn recv<'py>(
     let status = Shared(mpi4py.status(slots[3].as_deref())?);
     let mut loans = Loans::new(mpi4py);
     let Some(part) = part(&mut loans, py, &params[0], slots[0].as_deref(), source)? else {
-        return Ok(Outcome::Raw(None));
+        return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
     let done = interrupt::wait(py, || {
@@ -164,7 +164,7 @@ pub fn sendrecv<'py>(
     let send = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)?;
     let recv = part(&mut loans, py, &params[3], slots[3].as_deref(), source)?;
     let (Some(send), Some(recv)) = (send, recv) else {
-        return Ok(Outcome::Raw(None));
+        return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
     let done = interrupt::wait(py, || {

@@ -35,7 +35,8 @@ impl Gate {
     /// there is nothing to compare.
     #[inline]
     pub fn open(comm: Comm, kind: CallKind) -> Result<Gate> {
-        let (comm, Some(state)) = Gate::state_of(comm)? else {
+        let (comm, state) = Gate::state_of(comm)?;
+        let Some(state) = state else {
             return Ok(Gate {
                 comm,
                 kind,

@@ -7,17 +7,23 @@ use mpi_runtime::Mpi;
 /// After this long a rank that waits says so.
 const LONG: Duration = Duration::from_secs(10);
 
+/// Looks before it sleeps between them: others need the core, too.
+const EAGER: u32 = 2000;
+const SLEEP: Duration = Duration::from_micros(50);
+
 /// One wait.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// `None` once it was said.
     until: Option<Instant>,
+    looks: u32,
 }
 
 impl Default for Patience {
     fn default() -> Patience {
         Patience {
             until: Instant::now().checked_add(LONG),
+            looks: 0,
         }
     }
 }
@@ -25,7 +31,11 @@ impl Default for Patience {
 impl Patience {
     /// Lets others run for a moment.
     pub fn wait(&mut self, mpi: &Mpi) {
-        std::thread::yield_now();
+        self.looks = self.looks.saturating_add(1);
+        match self.looks < EAGER {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(SLEEP),
+        }
         if self.until.is_some_and(|until| Instant::now() > until) {
             self.until = None;
             say(mpi);
