@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind, KnownTo, Result};
 use crate::op::Op;
 use crate::tensor::{Tensor, TensorMut};
 
+/// Bytes of what a rank may say.
+const LONGEST: i64 = 1 << 16;
+
 impl Comm<'_> {
     /// Makes an error of one rank the same error of all: put it where a rank may fail alone (reading its file, say)
     /// before the next collective, in which the others would wait for it for ever. Collective.
@@ -43,9 +46,20 @@ impl Comm<'_> {
 
     /// Tells every rank what the failed ones have to say.
     fn tell(&self, mine: Option<String>) -> Result<Error> {
-        let mine = mine.map_or(String::new(), |why| format!("rank {}: {why}", self.rank()));
+        let mut mine = mine.map_or(String::new(), |why| format!("rank {}: {why}", self.rank()));
+        let end = (0..=LONGEST as usize)
+            .rev()
+            .find(|end| mine.is_char_boundary(*end));
+        mine.truncate(end.unwrap_or(0));
         let mut lengths = vec![0i64; self.size()];
         self.all_gather(&(mine.len() as i64), &mut lengths)?;
+        if lengths.iter().any(|length| !(0..=LONGEST).contains(length)) {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                KnownTo::EveryRank,
+                "the ranks did not all call agree",
+            ));
+        }
         let starts: Vec<i64> = lengths
             .iter()
             .scan(0, |end, length| Some(std::mem::replace(end, *end + length)))

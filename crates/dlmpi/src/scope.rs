@@ -21,6 +21,8 @@ use crate::universe::PANICKED;
 
 /// So many entries are kept before those that have ended are cleared away.
 const ENTRIES: usize = 64;
+/// Between two looks at whether MPI is over.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long operations may take to end after a panic.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -58,9 +60,19 @@ impl Started<'_> {
     /// Waits, and ends the loans.
     fn finish(&self) -> Result<()> {
         let done = self.handle.wait();
+        // Another thread ends MPI, against its rules: nobody waits for the operation any more, and until that thread is
+        // done MPI may still write.
+        while self.handle.is_left() && !ended() {
+            std::thread::sleep(PAUSE);
+        }
         self.loans.take();
         Ok(done?)
     }
+}
+
+/// Whether MPI is over.
+fn ended() -> bool {
+    mpi_runtime::Mpi::global().is_none_or(|mpi| mpi.finalized().unwrap_or(true))
 }
 
 /// Runs `work`, in which non-blocking operations may be started, and returns when all of them have ended.

@@ -151,6 +151,12 @@ impl Handle {
         self.lock().result.is_some()
     }
 
+    /// Whether it was left where it was when MPI began to end: MPI may write its memory until it has ended.
+    pub fn is_left(&self) -> bool {
+        let flight = self.0.flight.lock();
+        self.is_done() && flight.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// How it ended, if it has.
     pub fn result(&self) -> Option<Result<()>> {
         self.lock().result.clone()
