@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from types import ModuleType, TracebackType
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 VERSION: Final[str]
 AVG: Final[AverageOp]
@@ -48,6 +48,22 @@ class Starter:
         calls: Sequence[tuple[Starter, tuple[Any, ...]]],
         meanwhile: Callable[[], object] | None,
     ) -> list[Pending] | None: ...
+
+@final
+class AllReduce:
+    def __new__(
+        cls,
+        starter: Starter,
+        known: dict[Any, Any],
+        options: type,
+        profiled: Callable[[], bool],
+        in_place: object,
+        ranks: int,
+        patience: float,
+    ) -> AllReduce: ...
+    def __call__(
+        self, core: object, tensors: object, opts: object, /
+    ) -> Pending | Literal[True] | None: ...
 
 @final
 class Track:

@@ -20,6 +20,8 @@ mod _native {
     use py_bridge::starter::Starter;
     #[pymodule_export]
     use py_bridge::transfer::{Hold, Track};
+    #[pymodule_export]
+    use torch_bridge::AllReduce;
 
     /// The version of this build.
     #[pymodule_export]

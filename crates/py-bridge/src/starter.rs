@@ -117,8 +117,11 @@ impl Starter {
 
     /// Starts it and carries it on in this thread, at most `timeout` seconds. `None` when it is done; else
     /// the engine goes on with what is returned.
+    ///
+    /// # Errors
+    /// What the operation found.
     #[pyo3(signature = (timeout, *args))]
-    fn run<'py>(
+    pub fn run<'py>(
         &self,
         py: Python<'py>,
         timeout: Option<f64>,

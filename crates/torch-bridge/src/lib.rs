@@ -9,13 +9,15 @@
 //! From Rust (feature `tch`) the same rules hold: see its module `tensor`.
 
 #[cfg(feature = "python")]
+mod all_reduce;
+#[cfg(feature = "python")]
 mod check;
 #[cfg(feature = "python")]
 mod exchange;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
-pub use python::Torch;
+pub use {all_reduce::AllReduce, python::Torch};
 
 #[cfg(feature = "tch")]
 pub use tch;

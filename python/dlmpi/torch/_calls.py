@@ -22,7 +22,7 @@ from dlmpi import MPI
 from dlmpi.torch import _sparse
 from dlmpi.torch._blocks import LARGE_ROWS, apart, is_large, messages, rows
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
-from dlmpi.torch._reduction import known, reduction
+from dlmpi.torch._reduction import reduction
 from dlmpi.torch._work import may_be_none
 
 if TYPE_CHECKING:
@@ -59,17 +59,14 @@ class Calls:
     def allreduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
         core = self._core
+        if may_be_none:
+            done = core.reduce_now(core, tensors, opts)
+            if done is not None:
+                return None if done is True else core.overdue("all_reduce", done, opts)
         tensors = _listed(tensors)
         if not isinstance(opts, AllreduceOptions):
             opts = _reducing(AllreduceOptions(), opts if opts is not None else op, timeout)
         given = opts.reduceOp
-        if len(tensors) == 1 and not opts.asyncOp and may_be_none:
-            # The common call, without anything that only others need.
-            tensor = tensors[0]
-            how = known.get((hash(given), tensor.dtype, core.size))
-            if how and core.is_simple() and not tensor.is_sparse:
-                core.sequence += 1
-                return core.now("all_reduce", core.Iallreduce, (IN_PLACE, tensor, how), opts)
         calls: list[Call] = []
         after = []
         for tensor in tensors:

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from torch._C._distributed_c10d import AllreduceOptions
+
 from dlmpi import MPI, _native
 from dlmpi.torch import _late, _profile
+from dlmpi.torch._reduction import known
 from dlmpi.torch._work import DoneWork, PendingWork, may_be_none
 
 if TYPE_CHECKING:
@@ -75,6 +78,16 @@ class Core:
         self.closed = False
         for operation in OPERATIONS:
             setattr(self, operation, _native.Starter(comm, operation))
+        #: The common reduction: called with this core, torch's list and options.
+        self.reduce_now = _native.AllReduce(
+            self.Iallreduce,
+            known,
+            AllreduceOptions,
+            _profile.is_on,
+            MPI.IN_PLACE,
+            self.size,
+            PATIENCE,
+        )
 
     def launch(
         self,
@@ -122,20 +135,20 @@ class Core:
             after()
         return None if may_be_none else DoneWork(outputs)
 
-    def is_simple(self) -> bool:
-        """Whether a call need not be a work: nobody profiles it or collects it."""
-        return self.together is None and not _profile.is_on()
-
     def now(self, what: str, starter: Starter, arguments: tuple[Any, ...], options: Any) -> None:
         """Do one call in this thread, which waits for it anyway."""
         if self.closed:
             self.check_open(what)
         pending = starter.run(PATIENCE, *arguments)
         if pending is not None:
-            limit = seconds(options.timeout, self.timeout)
-            if not pending.wait(max(limit - PATIENCE, 0.0)):
-                raise self.late(what, self.sequence, pending, limit)
-            self.raise_error(pending)
+            self.overdue(what, pending, options)
+
+    def overdue(self, what: str, pending: Any, options: Any) -> None:
+        """Go on waiting for a call that has taken longer than the first look at its timeout."""
+        limit = seconds(options.timeout, self.timeout)
+        if not pending.wait(max(limit - PATIENCE, 0.0)):
+            raise self.late(what, self.sequence, pending, limit)
+        self.raise_error(pending)
 
     def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
         """Start one message; return its work. Messages are not counted: not all ranks make them."""

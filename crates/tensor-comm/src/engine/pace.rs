@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 const EAGER: u32 = 2048;
 /// The same for a thread that waits for the operation and has nothing else to do.
 const WAITING: u32 = 20_000;
+/// Steps before such a thread first offers its core: a small operation ends within the time of one offer.
+const SPINS: u32 = 50;
 /// A yield that took this long gave the core to a thread that computes, which keeps it for a whole slice.
 const SLOW_YIELD: Duration = Duration::from_micros(200);
 /// How long the engine then sleeps instead: a thread that wakes up gets the core back at once.
@@ -62,7 +64,10 @@ impl Pace {
         }
         if self.idle < self.eager && !self.is_crowded() {
             self.idle += 1;
-            self.offer();
+            match self.gives_way || self.idle > SPINS {
+                true => self.offer(),
+                false => std::hint::spin_loop(),
+            }
             return None;
         }
         let begin = *self.asleep.get_or_insert_with(Instant::now);
