@@ -32,6 +32,7 @@ MPI4PY_SUITE = (
     ("mpich", "buffers"),
     ("openmpi", "buffers"),
     ("mpich", "rest"),
+    ("openmpi", "rest"),
     ("mpich", "demos"),
     ("openmpi", "demos"),
 )

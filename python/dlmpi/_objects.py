@@ -2,7 +2,8 @@
 
 What travels is what mpi4py sends, in the same messages: one pickle, after its length where a
 collective needs that. The sender's tensors are gathered out of their own memory by a derived type,
-the receiver's lie in the message. Where the pickle module in use is not Python's own, mpi4py's
+the receiver's lie in the message. The other methods are mpi4py's own, by functions of ours that
+make and read the same pickles in one piece. Where the program has chosen another pickle, mpi4py's
 method does it all. Knows nothing of how objects are pickled.
 """
 
@@ -29,8 +30,28 @@ _SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _BLOCK = 1 << 30
 
 
+def _dumps(obj: Any, protocol: int | None = None, *, buffer_callback: Any = None) -> bytes:
+    """`pickle.dumps` by the rules for tensors."""
+    ours = buffer_callback is None and protocol is not None and protocol >= 5
+    if ours and type(obj) not in _SIMPLE:
+        return _joined(_pickle.dump(obj))
+    return _stock.dumps(obj, protocol, buffer_callback=buffer_callback)
+
+
+def _loads(data: Any, *, buffers: Iterable[Any] | None = None) -> Any:
+    """`pickle.loads`; what it returns may be written, and lies in no memory of mpi4py's."""
+    return _pickle.loads(data) if buffers is None else _stock.loads(data, buffers=buffers)
+
+
+def _install(protocol: int | None, threshold: int | None) -> None:
+    """Let mpi4py's own methods use our functions."""
+    real: Any = mpi.pickle
+    real.__init__(None, None, protocol, threshold)  # which knows the defaults
+    real.__init__(_dumps, _loads, real.PROTOCOL, real.THRESHOLD)
+
+
 class _Pickle(mpi.Pickle):
-    """`MPI.pickle`: sets mpi4py's own, and remembers whether what it uses is Python's."""
+    """`MPI.pickle`: sets mpi4py's own, and remembers whether the program wants another pickle."""
 
     def __init__(
         self,
@@ -40,8 +61,11 @@ class _Pickle(mpi.Pickle):
         threshold: int | None = None,
     ) -> None:
         super().__init__(dumps, loads, protocol, threshold)
-        mpi.pickle.__init__(dumps, loads, protocol, threshold)  # type: ignore[misc]
         self._functions = dumps in (None, _stock.dumps) and loads in (None, _stock.loads)
+        if self._functions:
+            _install(protocol, threshold)
+        else:
+            mpi.pickle.__init__(dumps, loads, protocol, threshold)  # type: ignore[misc]
 
     @property
     def PROTOCOL(self) -> int | None:
@@ -50,7 +74,10 @@ class _Pickle(mpi.Pickle):
 
     @PROTOCOL.setter
     def PROTOCOL(self, protocol: int | None) -> None:
-        mpi.pickle.PROTOCOL = protocol
+        if protocol is None and self._functions:
+            _install(None, self.THRESHOLD)
+        else:
+            mpi.pickle.PROTOCOL = protocol
 
     @property
     def THRESHOLD(self) -> int:
@@ -85,10 +112,22 @@ class _Pickle(mpi.Pickle):
 
 def _made_pickle() -> _Pickle:
     # What was set before, by the environment or by the program, stays.
-    before = mpi.pickle.PROTOCOL, mpi.pickle.THRESHOLD
     made = _Pickle.__new__(_Pickle)
-    made._functions = before[0] is not None
+    made._functions = _is_stock()
+    if made._functions:
+        _install(mpi.pickle.PROTOCOL, mpi.pickle.THRESHOLD)
     return made
+
+
+def _is_stock() -> bool:
+    """Whether mpi4py pickles as Python does: it does not say which functions it uses."""
+    sample = ["sample", 1.5]
+    try:
+        mpi.pickle.dumps(lambda: None)  # others can
+    except Exception:
+        protocol = mpi.pickle.PROTOCOL
+        return protocol is not None and mpi.pickle.dumps(sample) == _stock.dumps(sample, protocol)
+    return False
 
 
 pickle = _made_pickle()
