@@ -95,6 +95,18 @@ def test_each_call_fails_in_turn(call: str, name: str, rng: Any) -> None:
     pytest.fail(f"{call} is called more than {ENOUGH} times by one operation")
 
 
+def test_no_pinned_memory_is_left(comm: Any, rng: Any) -> None:
+    """A size that no earlier test has left in the pool."""
+    values = rng.integers(-1000, 1000, 2_000_001).astype(np.float32)
+    sent, room = array(CupyArray, values), array(CupyArray, np.zeros_like(values))
+    simulated.fail("cuMemHostAlloc", code=simulated.OUT_OF_MEMORY)
+    with pytest.raises(RuntimeError, match=r"cuMemHostAlloc.*OUT_OF_MEMORY"):
+        MPI.COMM_SELF.Allreduce(sent, room)
+    assert simulated.mend() == 0
+    MPI.COMM_SELF.Allreduce(sent, room)
+    np.testing.assert_array_equal(room.fetch(), values)
+
+
 def test_a_rank_that_fails_before_mpi_tells_the_others(comm: Any, rng: Any) -> None:
     group = comm.Dup()
     values = list(rng.integers(-1000, 1000, (comm.size, N)).astype(np.float32))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
 
 import dlmpi
-from support import gpu_tensors, simulated
+from dlmpi import _native
+from support import capsules, gpu_tensors, simulated
 from support.gpu_tensors import (
     Array,
     CupyArray,
@@ -178,6 +180,40 @@ def test_memory_that_mpi_can_reach_is_lent_as_it_lies(comm: Any, rng: Any, kind:
             request.Free()
         with dlmpi.borrow(array(kind, "own", mine)) as buffer:
             assert bytes(memoryview(buffer)) == mine.tobytes()
+
+
+@pytest.mark.parametrize("kind", [NewTensor, CupyArray, PinnedTensor, CupyManaged])
+def test_operations_without_a_request_of_mpis(comm: Any, rng: Any, kind: Any) -> None:
+    """What torch.distributed's groups are made of."""
+    values = values_of(comm, rng)
+    mine, other = values[comm.rank], 1 - comm.rank
+    starters = {name: _native.Starter(comm, name) for name in ("Send", "Recv", "Iallreduce")}
+    with simulated.on(0):
+        room, total = (array(kind, "own", np.full_like(mine, 5)) for _ in range(2))
+        works = [
+            starters["Recv"](room, other, 0),
+            starters["Send"](array(kind, "own", mine), other, 0),
+            starters["Iallreduce"](array(kind, "own", mine), total),
+        ]
+        for work in works:
+            assert work.wait(60.0)
+        np.testing.assert_array_equal(room.fetch(), values[other])
+        np.testing.assert_array_equal(total.fetch(), sum(values))
+
+
+def test_memory_is_held_until_the_operation_has_ended(comm: Any, rng: Any) -> None:
+    values = values_of(comm, rng)
+    other = 1 - comm.rank
+    before = capsules.alive()
+    room, total = (array(CupyArray, "own", values[0]) for _ in range(2))
+    requests = [comm.Irecv(room, other), comm.Iallreduce(dlmpi.MPI.IN_PLACE, total)]
+    gc.collect()
+    assert capsules.alive() > before, "nobody holds the memory of an operation under way"
+    comm.Send(values[comm.rank], other)
+    dlmpi.MPI.Request.Waitall(requests)
+    del requests
+    gc.collect()
+    assert capsules.alive() == before
 
 
 def test_torch_is_told_of_what_was_written(comm: Any, rng: Any) -> None:

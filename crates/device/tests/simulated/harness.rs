@@ -135,6 +135,15 @@ impl Simulated {
         unsafe { self.symbol::<unsafe extern "C" fn(i32)>("simulated_set_current")(dev) }
     }
 
+    /// Lets the next call of a function fail.
+    pub fn fail(&self, name: &str) {
+        let name = CString::new(name).unwrap();
+        type Fail = unsafe extern "C" fn(*const std::ffi::c_char, u64, u32, bool);
+        // SAFETY:
+        // - A C string.
+        unsafe { self.symbol::<Fail>("simulated_fail")(name.as_ptr(), 0, 719, false) }
+    }
+
     pub fn calls(&self, name: &str) -> u64 {
         let name = CString::new(name).unwrap();
         // SAFETY:

@@ -85,3 +85,53 @@ fn a_driver_that_lacks_a_function_is_an_error() {
         },
     );
 }
+
+/// The driver cannot be started, whichever call fails: said in words that name it, again and again.
+fn start_fails() {
+    let call = std::env::var("SIMULATED_FAILURE").unwrap();
+    let call = call.split(':').next().unwrap();
+    for _ in 0..2 {
+        let why = cuda().err().unwrap().to_string();
+        assert!(why.contains(call) && why.contains("719"), "{why}");
+    }
+    device::wait(dlpack_core::Device::CPU).unwrap();
+}
+
+macro_rules! starts {
+    ($($name:ident: $call:literal;)+) => {$(
+        #[test]
+        fn $name() {
+            let env = [("SIMULATED_FAILURE", concat!($call, ":719"))];
+            with(concat!("refusals::", stringify!($name)), &[], &env, start_fails);
+        }
+    )+};
+}
+
+starts! {
+    the_driver_does_not_start: "cuInit";
+    the_driver_tells_no_version: "cuDriverGetVersion";
+    the_driver_counts_no_devices: "cuDeviceGetCount";
+}
+
+/// A device that cannot be used now may be used later.
+#[test]
+fn a_device_that_fails_is_tried_again() {
+    with(
+        "refusals::a_device_that_fails_is_tried_again",
+        &[],
+        &[],
+        || {
+            let (cuda, driver) = (cuda().unwrap(), Simulated::get());
+            for call in ["cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuStreamCreate"] {
+                driver.fail(call);
+                let why = cuda.stream(1).unwrap_err().to_string();
+                assert!(why.contains(call), "{why}");
+                assert_eq!(driver.current(), -1);
+            }
+            cuda.synchronize(1).unwrap();
+            driver.fail("cuMemHostAlloc");
+            assert!(device::Pinned::new(cuda, 8, 1).is_err());
+            assert_eq!(device::Pinned::new(cuda, 8, 1).unwrap().len(), 8);
+        },
+    );
+}
