@@ -1,7 +1,7 @@
 //! Host memory that the device copies to and from at full speed, kept for the next use. Knows no tensor.
 //!
-//! Pinning costs more than most copies, so buffers are rounded up to powers of two and go back to a pool,
-//! which keeps a bounded number of bytes.
+//! Pinning costs more than most copies, so buffers go back to a pool, which keeps a bounded number of bytes, those used
+//! last.
 
 use core::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::symbols;
 use crate::{Cuda, DeviceError};
 
-/// Smallest buffer.
-const LEAST: usize = 1 << 16;
+/// Buffers are multiples of this.
+const STEP: usize = 1 << 16;
 /// The pool keeps no more than this.
-const KEPT: usize = 1 << 28;
+const KEPT: usize = 1 << 30;
 
 /// A buffer nobody uses.
 struct Free {
@@ -41,7 +41,7 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// `len` bytes, not initialised, that every device can copy to and from; `dev` lends its context.
     pub fn new(cuda: &'static Cuda, len: usize, dev: i32) -> Result<Pinned, DeviceError> {
-        let capacity = len.max(LEAST).checked_next_power_of_two().unwrap_or(len);
+        let capacity = len.max(1).checked_next_multiple_of(STEP).unwrap_or(len);
         if let Some(free) = take(capacity) {
             return Ok(Pinned { cuda, free, len });
         }
@@ -88,28 +88,36 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let free = Free { ..self.free };
-        if let Some(free) = give(free) {
+        for free in give(Free { ..self.free }) {
             release(self.cuda, &free);
         }
     }
 }
 
+/// The buffer that fits best; one of more than twice the size is left to larger ones.
 fn take(capacity: usize) -> Option<Free> {
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    let index = pool.iter().position(|free| free.capacity == capacity)?;
-    Some(pool.swap_remove(index))
+    let fits = |free: &Free| (capacity..=capacity.saturating_mul(2)).contains(&free.capacity);
+    let fitting = pool.iter().enumerate().filter(|(_, free)| fits(free));
+    let (index, _) = fitting.min_by_key(|(_, free)| free.capacity)?;
+    Some(pool.remove(index))
 }
 
-/// Keeps the buffer, or hands it back where the pool is full.
-fn give(free: Free) -> Option<Free> {
-    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept: usize = pool.iter().map(|free| free.capacity).sum();
-    if free.capacity > KEPT.saturating_sub(kept) {
-        return Some(free);
+/// Keeps the buffer, and hands back those that have been unused longest where the pool is full.
+fn give(free: Free) -> Vec<Free> {
+    if free.capacity > KEPT {
+        return vec![free];
     }
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     pool.push(free);
-    None
+    let mut bytes: usize = pool.iter().map(|free| free.capacity).sum();
+    let over = pool.iter().take_while(|free| {
+        let over = bytes > KEPT;
+        bytes -= free.capacity;
+        over
+    });
+    let over = over.count();
+    pool.drain(..over).collect()
 }
 
 fn release(cuda: &'static Cuda, free: &Free) {

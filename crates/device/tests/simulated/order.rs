@@ -219,7 +219,7 @@ fn pinned_buffers_are_used_again_within_bounds() {
             let second = Pinned::new(cuda, 100_000, 0).unwrap();
             assert_ne!(second.as_ptr(), address);
             drop(first);
-            // Same size class, other length.
+            // Of the same size when rounded.
             assert_eq!(Pinned::new(cuda, 131_072, 1).unwrap().as_ptr(), address);
             assert_eq!(
                 (
@@ -229,8 +229,16 @@ fn pinned_buffers_are_used_again_within_bounds() {
                 (2, 0)
             );
             // More than the pool keeps goes back to the driver.
-            drop(Pinned::new(cuda, (1 << 28) + 1, 0).unwrap());
+            drop(Pinned::new(cuda, (1 << 30) + 1, 0).unwrap());
             assert_eq!(driver.calls("cuMemFreeHost"), 1);
+            // And so does what has been unused longest: the first buffer.
+            for _ in 0..2 {
+                drop(Pinned::new(cuda, 1 << 30, 0).unwrap());
+                assert_eq!(driver.calls("cuMemFreeHost"), 2);
+            }
+            let last = Pinned::new(cuda, 100_000, 0).unwrap();
+            assert_eq!(driver.calls("cuMemHostAlloc"), 5);
+            drop((last, second));
         },
     );
 }
