@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 SCHEDULE = os.environ.get("SIMULATED_SCHEDULE", "late")
+AWARE = os.environ.get("DLMPI_GPU_AWARE") == "1"
 LEGACY, PER_THREAD = 1, 2
 NON_BLOCKING = 1
 PORTABLE = 1

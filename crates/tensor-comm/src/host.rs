@@ -1,7 +1,8 @@
 //! A host address for a tensor's memory: the memory itself, or a mirror of device memory.
 //!
-//! No MPI is handed a device pointer here: until awareness is proved, device memory is staged. What is only received is
-//! not read from the device, and only the elements that were received are written to it.
+//! Device memory is staged: MPI gets a device pointer in messages alone, and only where the user says that it takes one
+//! (`DLMPI_GPU_AWARE`). What is only received is not read from the device, and only the elements that were received are
+//! written to it.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -11,6 +12,7 @@ use dlpack_core::{DeviceKind, View};
 
 use crate::blocks::{Block, blocks};
 use crate::error::{Result, buffer_error};
+use crate::ground::settings::Settings;
 use crate::scratch::Scratch;
 
 /// Mirrors up to this size are pinned, which the device copies to and from twice as fast.
@@ -53,10 +55,23 @@ impl Drop for Mirror {
 pub(crate) type Elements = (usize, usize);
 
 impl Host {
+    /// The tensor's own memory, where the host reaches it.
+    #[inline]
+    pub fn own(view: &View) -> Option<Host> {
+        let reached = view.device().is_host_addressable() || view.numel() == 0;
+        reached.then(|| Host::Own(view.data()))
+    }
+
+    /// The address of dense device memory, for a message of an MPI that takes it; else none.
+    pub fn of_message(view: &View) -> Result<Option<Host>> {
+        let on_device = view.device().kind == DeviceKind::CUDA && view.layout().is_c_contiguous();
+        Ok((on_device && Settings::get()?.gpu_aware).then(|| Host::Own(view.data())))
+    }
+
     /// Host memory for these elements of a tensor; it holds what they are now where they are `read`.
     pub fn of(view: &View, elements: &[Elements], read: bool) -> Result<Host> {
-        if view.device().is_host_addressable() || view.numel() == 0 {
-            return Ok(Host::Own(view.data()));
+        if let Some(own) = Host::own(view) {
+            return Ok(own);
         }
         reachable(view)?;
         let (low, high) = reach(view, elements);

@@ -53,8 +53,16 @@ impl Message {
     pub fn sending(comm: Comm, part: &Part, copy: bool) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
+        let ranges = Ranges::part(part);
+        let direct = match copy {
+            true => None,
+            false => Side::in_message(&ranges, element, false)?,
+        };
         Ok(Message {
-            side: Side::sending(Ranges::part(part), element, copy)?,
+            side: match direct {
+                Some(side) => side,
+                None => Side::sending(ranges, element, copy)?,
+            },
             wire,
             counted,
             bytes: part.count() * part.view().itemsize(),
@@ -64,8 +72,12 @@ impl Message {
     pub fn receiving(comm: Comm, part: &Part) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
+        let ranges = Ranges::part(part);
         Ok(Message {
-            side: Side::receiving(Ranges::part(part), element, false)?,
+            side: match Side::in_message(&ranges, element, true)? {
+                Some(side) => side,
+                None => Side::receiving(ranges, element, false)?,
+            },
             wire,
             counted,
             bytes: part.count() * part.view().itemsize(),

@@ -78,9 +78,24 @@ impl Posted {
         let (dtype, itemsize) = (part.view().dtype(), part.view().itemsize());
         let wire = moving_type(mpi, dtype, itemsize)?;
         let each = counted(mpi, part.count() / blocks.max(1), wire)?;
-        let side = side(Ranges::part(part), flow)?;
+        let ranges = Ranges::part(part);
+        let element = Element::Memory(dtype);
+        // MPI's own copies in `Sendrecv_replace` and the like may be the host's.
+        let direct = match flow {
+            Flow::Out | Flow::In if blocks == 0 => {
+                Side::in_message(&ranges, element, flow == Flow::In)?
+            }
+            _ => None,
+        };
+        // The guard would mix memory of the host with it in one message.
+        let guardable = direct.is_none();
+        let side = match direct {
+            Some(side) => side,
+            None => side(ranges, flow)?,
+        };
         let bytes = part.count() * itemsize;
-        let guarded = blocks == 0
+        let guarded = guardable
+            && blocks == 0
             && arrival::overruns(mpi)
             && (!side.is_direct() || bytes < guard::LARGE)
             && (flow == Flow::In || (flow == Flow::Through && bytes > 1));

@@ -46,7 +46,8 @@ pub(crate) struct Side {
 impl Side {
     /// Elements to be sent. `copy` forces a copy, for memory that is also received into.
     pub fn sending(ranges: Ranges<'_>, element: Element, copy: bool) -> Result<Side> {
-        let mut side = Side::new(ranges, element, true)?;
+        let host = Side::host(&ranges, true)?;
+        let mut side = Side::new(ranges, element, host);
         if copy || side.scratch_needed() {
             side.allocate()?;
             side.fill()?;
@@ -68,7 +69,8 @@ impl Side {
     /// Room to receive into; `keep` brings the present values along, for what MPI only updates.
     pub fn receiving(ranges: Ranges<'_>, element: Element, keep: bool) -> Result<Side> {
         ranges.view.check_writable()?;
-        let mut side = Side::new(ranges, element, keep)?;
+        let host = Side::host(&ranges, keep)?;
+        let mut side = Side::new(ranges, element, host);
         if side.scratch_needed() {
             side.allocate()?;
             if keep {
@@ -78,21 +80,41 @@ impl Side {
         Ok(side)
     }
 
-    /// `read`: the present values matter.
-    fn new(ranges: Ranges<'_>, element: Element, read: bool) -> Result<Side> {
+    /// A message's elements, in device memory where MPI takes its address; else none.
+    pub fn in_message(
+        ranges: &Ranges<'_>,
+        element: Element,
+        receives: bool,
+    ) -> Result<Option<Side>> {
+        let Some(host) = Host::of_message(ranges.view)? else {
+            return Ok(None);
+        };
+        if receives {
+            ranges.view.check_writable()?;
+        }
+        Ok(Some(Side::new(ranges.clone(), element, host)))
+    }
+
+    /// Host memory for the ranges; `read`: their present values matter.
+    fn host(ranges: &Ranges<'_>, read: bool) -> Result<Host> {
+        if let Some(own) = Host::own(ranges.view) {
+            return Ok(own);
+        }
+        let elements: SmallVec<[Elements; 1]> = (ranges.ranges.iter())
+            .map(|range| (range.start, range.count))
+            .collect();
+        Host::of(ranges.view, &elements, read)
+    }
+
+    fn new(ranges: Ranges<'_>, element: Element, host: Host) -> Side {
         let Ranges { view, ranges } = ranges;
         let wire_bytes = match element {
             Element::Memory(_) => view.itemsize(),
             Element::Widened { to, .. } => to.itemsize().unwrap_or(0),
         };
-        let elements: SmallVec<[Elements; 1]> = ranges
-            .iter()
-            .map(|range| (range.start, range.count))
-            .collect();
-        let host = Host::of(view, &elements, read)?;
         let contiguous = view.layout().is_c_contiguous();
         let in_place = contiguous && matches!((&host, element), (Host::Own(_), Element::Memory(_)));
-        Ok(Side {
+        Side {
             dtype: view.dtype(),
             itemsize: view.itemsize(),
             contiguous,
@@ -103,7 +125,7 @@ impl Side {
             wire_bytes,
             ranges,
             scratch: None,
-        })
+        }
     }
 
     fn scratch_needed(&self) -> bool {
@@ -309,6 +331,7 @@ impl Side {
 }
 
 /// Elements of a tensor that one side of a call is about.
+#[derive(Clone)]
 pub(crate) struct Ranges<'a> {
     view: &'a View,
     ranges: SmallVec<[Range; 1]>,

@@ -67,6 +67,9 @@ pub struct Settings {
     pub allreduce: Choice,
     /// `DLMPI_CMA`: `auto` or `off`.
     pub cma: Cma,
+    /// `DLMPI_GPU_AWARE=1`: this MPI takes the address of device memory in messages. What a rank hands to its MPI is its
+    /// own business, so this one is not compared.
+    pub gpu_aware: bool,
     /// `DLMPI_TIMEOUT`: how long a collective may take, and whether ranks ask each other.
     pub timeout: Timeout,
 }
@@ -166,6 +169,7 @@ impl Settings {
                 1 => Cma::Off,
                 _ => Cma::Auto,
             },
+            gpu_aware: choose("DLMPI_GPU_AWARE", &["0", "1"])? == 1,
             timeout: match variable("DLMPI_TIMEOUT") {
                 None => Timeout::Off,
                 Some(text) => Timeout::parse(&text).ok_or_else(|| {
