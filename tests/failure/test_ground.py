@@ -63,6 +63,45 @@ def test_the_interpreter_ends_with_work_under_way(run_script):
     assert outcome.seconds < 30
 
 
+ENDS = {
+    "kept": "",
+    "dropped": "del left; gc.collect()",
+    "in a cycle": "cycle = [left]; cycle.append(cycle); del left, cycle",
+    "after MPI": "MPI.Finalize()",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_interpreter_ends_with_requests_of_every_kind(run_script, end):
+    """None of them ever completes: no hang, no crash."""
+    outcome = run_script(
+        script("""
+        import gc
+        other, big, cells = 1 - rank, np.ones(1 << 18), np.zeros((1000, 2))
+        half = np.ones(5, np.float16)
+        window = MPI.Win.Create(np.zeros(10), 8, comm=comm)
+        window.Lock(rank)
+        file = MPI.File.Open(MPI.COMM_SELF, os.devnull, MPI.MODE_WRONLY)
+        left = [
+            comm.Irecv(np.zeros(9), other, 1), comm.Irecv(cells[:, 0], other, 2),
+            comm.Isend(big, other, 3), comm.Issend(np.ones((9, 2))[:, 1], other, 4),
+            comm.Recv_init(np.zeros(5), other, 5), comm.Send_init(big, other, 6),
+            window.Rput(np.ones(3), rank), window, file,
+        ]
+        left[4].Start()
+        left[5].Start()
+        if rank == 0:
+            left += [comm.Iallreduce(half, half.copy()), comm.Ibcast(np.ones(3))]
+            left.append(comm.Create_group(comm.group.Incl([0])).Allreduce_init(big, big.copy()))
+            left[-1].Start()
+        END
+        print("leaving", rank, flush=True)
+        """).replace("END", ENDS[end])
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.text.count("leaving") == 2, outcome.text
+
+
 @pytest.mark.parametrize("level", ["funneled", "serialized"])
 def test_below_thread_multiple_non_blocking_is_refused_by_name(run_script, level):
     outcome = run_script(

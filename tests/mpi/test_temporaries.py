@@ -1,0 +1,113 @@
+"""The methods in which mpi4py itself lets go of its buffers and counts too early: everything given
+to them is a temporary, and its memory is used for something else at once. Oracle: closed forms."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from dlmpi import MPI
+
+pytestmark = pytest.mark.mpi
+
+MAKERS = {
+    "numpy": lambda values: np.array(values, dtype=np.float64),
+    "torch": lambda values: torch.tensor(values, dtype=torch.float64),
+    "strided": lambda values: np.repeat(np.array(values, dtype=np.float64), 2)[::2],
+}
+
+
+def sums(comm, values):
+    """What each rank's `values` add up to, if rank r has `values + r`."""
+    return values * comm.size + comm.size * (comm.size - 1) / 2
+
+
+#: How many elements a method sends and receives, and what, for n elements of each rank.
+METHODS = {
+    "Allgatherv": lambda comm, all_, n: (
+        n,
+        n * comm.size,
+        np.concatenate([all_[:n] + r for r in range(comm.size)]),
+    ),
+    "Reduce": lambda comm, all_, n: (n, n, sums(comm, all_[:n])),
+    "Allreduce": lambda comm, all_, n: (n, n, sums(comm, all_[:n])),
+    "Reduce_scatter_block": lambda comm, all_, n: (
+        n * comm.size,
+        n,
+        sums(comm, all_)[n * comm.rank :][:n],
+    ),
+    "Reduce_scatter": lambda comm, all_, n: (
+        n * comm.size,
+        n,
+        sums(comm, all_)[n * comm.rank :][:n],
+    ),
+    "Scan": lambda comm, all_, n: (
+        n,
+        n,
+        all_[:n] * (comm.rank + 1) + comm.rank * (comm.rank + 1) / 2,
+    ),
+    "Exscan": lambda comm, all_, n: (n, n, all_[:n] * comm.rank + comm.rank * (comm.rank - 1) / 2),
+}
+PERSISTENT = ("Allgatherv", "Reduce", "Allreduce", "Reduce_scatter_block", "Reduce_scatter")
+
+
+def occupy(values):
+    """Memory of the same sizes, so that what was freed is written."""
+    return [np.full(len(values), -9.0) for _ in range(4)] + [[-9] * 8 for _ in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("make", "n"), [("numpy", 100), ("numpy", 30_000), ("torch", 30_000), ("strided", 100)]
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_immediate(comm, rng, method, make, n):
+    pending = []
+    for _ in range(3):
+        all_ = rng.integers(0, 100, n * comm.size).astype(float)  # the same on every rank
+        gives, gets, want = METHODS[method](comm, all_, n)
+        out = np.full(gets, -1.0)
+        start = getattr(comm, f"I{method.lower()}")
+        if method == "Allgatherv":
+            counts = np.array([n] * comm.size), np.arange(comm.size) * n
+            request = start(MAKERS[make](all_[:gives] + comm.rank), [out, counts])
+            del counts
+        elif method == "Reduce_scatter":
+            request = start(MAKERS[make](all_[:gives] + comm.rank), out, np.array([n] * comm.size))
+        else:
+            request = start(MAKERS[make](all_[:gives] + comm.rank), out)
+        pending.append((request, out, want, occupy(all_[:gives])))
+    gc.collect(1)
+    MPI.Request.Waitall([request for request, *_ in pending])
+    for _, out, want, _ in pending:
+        if not (method == "Reduce" and comm.rank) and not (method == "Exscan" and comm.rank == 0):
+            assert out.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize(("make", "n"), [("numpy", 30_000), ("torch", 100)])
+@pytest.mark.parametrize("method", PERSISTENT)
+def test_persistent(comm, rng, method, make, n):
+    all_ = rng.integers(0, 100, n * comm.size).astype(float)
+    gives, gets, want = METHODS[method](comm, all_, n)
+    out = np.full(gets, -1.0)
+    create = getattr(comm, f"{method}_init")
+    if method == "Allgatherv":
+        counts = np.array([n] * comm.size), np.arange(comm.size) * n
+        request = create(MAKERS[make](all_[:gives] + comm.rank), [out, counts])
+        del counts
+    elif method == "Reduce_scatter":
+        request = create(MAKERS[make](all_[:gives] + comm.rank), out, np.array([n] * comm.size))
+    else:
+        request = create(MAKERS[make](all_[:gives] + comm.rank), out)
+    held = occupy(all_[:gives])
+    gc.collect(1)
+    for _ in range(2):
+        out[:] = -1
+        request.Start()
+        request.Wait()
+        if method != "Reduce" or comm.rank == 0:
+            assert out.tolist() == want.tolist()
+    request.Free()
+    del held
