@@ -45,6 +45,8 @@ def test_nothing_is_left_behind(producer):
     assert not found.words
     assert not [row for row in found.rows if row.verdict in judge.WRONG]
     assert any(row.verdict == "flat" for row in found.rows)
+    assert found.worked >= 300
+    assert found.failed >= 300
 
 
 def made(name, *cases):

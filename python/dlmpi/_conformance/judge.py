@@ -37,6 +37,9 @@ class Result:
     version: str = ""
     rows: list[Row] = field(default_factory=list)
     words: str = ""
+    #: Calls that were repeated: those that worked, and those that raised.
+    worked: int = 0
+    failed: int = 0
 
     def right(self) -> bool:
         """Did every case come out as the table says?"""
@@ -47,6 +50,8 @@ class Result:
         return {
             "version": self.version,
             "words": self.words,
+            "worked": self.worked,
+            "failed": self.failed,
             "rows": [[row.case, row.verdict, row.words] for row in self.rows],
         }
 
@@ -83,6 +88,8 @@ def _collect(producer: Producer, output: str, errors: str, code: int | None) -> 
             continue  # a library's own output
         result.version = facts.get("version", result.version)
         begun = facts.get("begin", begun)
+        result.worked = facts.get("worked", result.worked)
+        result.failed = facts.get("failed", result.failed)
         if "case" in facts:
             result.rows.append(Row(facts["case"], facts["verdict"], facts["words"]))
     seen = {row.case for row in result.rows}

@@ -11,19 +11,27 @@ import ctypes
 import gc
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from dlmpi._conformance import oracle
 from dlmpi._conformance.table import Case
 
-__all__ = ["LeakError", "watch"]
+__all__ = ["LeakError", "Tally", "watch"]
 
 ROUNDS = 5
 #: What one call may leave on average; less than the smallest block of either allocator.
 BLOCKS_PER_CALL, BYTES_PER_CALL = 0.5, 8
 #: A round's growth in bytes that other threads of the process may cause.
 NOISE = 4096
+
+
+@dataclass
+class Tally:
+    """Calls that were made."""
+
+    worked: int = 0
+    failed: int = 0
 
 
 class LeakError(AssertionError):
@@ -96,28 +104,34 @@ def _actions(case: Case, tensor: Any, comm: Any, mpi: Any) -> list[Callable[[], 
     return good + refused
 
 
-def _often(actions: list[Callable[[], object]], turns: int) -> None:
+def _often(actions: list[Callable[[], object]], turns: int, tally: Tally) -> None:
     for action in actions:
         for _ in range(turns):
-            with suppress(Exception):  # what is raised is judged elsewhere
+            try:
                 action()
+            except Exception:  # what is raised is judged elsewhere
+                tally.failed += 1
+            else:
+                tally.worked += 1
 
 
-def watch(case: Case, make: Callable[[], Any], comm: Any, mpi: Any, turns: int) -> None:
-    """Run every call of a case `turns` times; raise when something grows with the calls."""
+def watch(
+    case: Case, make: Callable[[], Any], comm: Any, mpi: Any, *, turns: int, tally: Tally
+) -> None:
+    """Run every call of a case `turns` times, counted; raise when something grows with them."""
     tensor, memory = make(), _memory()
     actions = _actions(case, tensor, comm, mpi)
     watched = (tensor, type(tensor), comm)
     each = max(turns // ROUNDS, 1)
     calls = each * len(actions)
-    _often(actions, min(each, 200))  # caches fill
+    _often(actions, min(each, 200), Tally())  # caches fill
     gc.freeze()  # what a big library made at import need not be walked in every round
     gc.collect()
     held = [sys.getrefcount(thing) for thing in watched]
     blocks, bytes_ = [], []
     for _ in range(ROUNDS):
         before = sys.getallocatedblocks(), memory()
-        _often(actions, each)
+        _often(actions, each, tally)
         gc.collect()
         blocks.append(sys.getallocatedblocks() - before[0])
         bytes_.append(memory() - before[1])

@@ -76,6 +76,7 @@ class Probe:
 
         self.producer, self.mpi, self.comm = producer, MPI, MPI.COMM_SELF
         self.describe = import_module("dlmpi._native").describe
+        self.tally = leaks.Tally()
         self.names: dict[str, Any] = {
             "np": np,
             "MPI": MPI,
@@ -124,7 +125,8 @@ class Probe:
             self.reduce(case)
 
     def repeat(self, case: Case, turns: int) -> None:
-        leaks.watch(case, lambda: self.value(case.make), self.comm, self.mpi, turns)
+        make, tally = lambda: self.value(case.make), self.tally
+        leaks.watch(case, make, self.comm, self.mpi, turns=turns, tally=tally)
 
     def wanted(self, case: Case) -> bytes:
         return oracle.as_bytes(self.value(case.want) if case.want else oracle.default(case.send))
@@ -176,7 +178,7 @@ def main(name: str, turns: int = 0) -> None:
     producer = producers()[name]
     warnings.simplefilter("ignore")
 
-    def say(**facts: str) -> None:
+    def say(**facts: str | int) -> None:
         print("\n" + json.dumps(facts), flush=True)
 
     probe = Probe(producer)
@@ -198,6 +200,8 @@ def main(name: str, turns: int = 0) -> None:
             say(case=case.name, verdict="WRONG", words=f"{type(error).__name__}: {error}")
         else:
             say(case=case.name, verdict="flat" if turns else "ok", words="")
+    if turns:
+        say(worked=probe.tally.worked, failed=probe.tally.failed)
     gc.unfreeze()  # leaks.py freezes; some libraries report what is left at the end
 
 
