@@ -6,6 +6,7 @@ Every managed tensor counts the calls of its deleter."""
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -146,6 +147,14 @@ class Export:
 def alive() -> int:
     """How many managed tensors are exported and not deleted."""
     return len(_alive)
+
+
+def wait_until_alive(number: int, seconds: float = 30.0) -> None:
+    """Who waits for an operation may be told of its end a moment before its memory is let go."""
+    end = time.monotonic() + seconds
+    while alive() != number:
+        assert time.monotonic() < end, f"{alive()} managed tensors are alive, expected {number}"
+        time.sleep(0.001)
 
 
 _names: list[bytes] = []
