@@ -192,6 +192,30 @@ def test_memory_that_no_other_process_can_read(comm, rng, kind):
     assert (out == comm.size * (comm.size + 1) // 2).all()
 
 
+def test_memory_with_a_hole_is_an_error_on_every_rank(comm, rng):
+    """Its ends can be read and what lies between them cannot, which shows while all are at it."""
+    if comm.size == 1 or sys.platform != "linux":
+        pytest.skip("on one rank, and elsewhere, nobody reads memory of others")
+    page, n = mmap.PAGESIZE, 1 << 20
+    memory = mmap.mmap(-1, 4 * n)
+    sent = np.frombuffer(memory, np.float32)
+    sent[:] = 1
+    who = int(rng.integers(comm.size))
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Where another rank adds up: this one would fall into it.
+    middle = 4 * n * (2 * ((who + 1) % comm.size) + 1) // (2 * comm.size)
+    start = ctypes.c_void_p(sent.ctypes.data + middle // page * page)
+    if comm.rank == who:
+        assert libc.mprotect(start, page, 0) == 0
+    out = np.full(n, np.nan, np.float32)
+    with pytest.raises(RuntimeError, match="memory of"):
+        comm.Allreduce(sent, out)
+    if comm.rank == who:
+        assert libc.mprotect(start, page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+    comm.Allreduce(sent, out)
+    assert (out == comm.size).all()
+
+
 def tensors(dtypes, shapes, rank):
     made = []
     for i, (name, n) in enumerate((d, n) for d in dtypes for n in shapes):

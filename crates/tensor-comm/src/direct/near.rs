@@ -5,7 +5,7 @@
 //! greet:   all tell all where their contributions are, and where they want results
 //! gather:  each rank reads the contributions to all that it owns, step by step, combines them, and writes
 //!          the result where it is wanted
-//! leave:   all tell all that they have done so
+//! leave:   all tell all that they have done so, or could not: nobody's memory is used any more
 //! ```
 //!
 //! A rank waits twice in all, and meanwhile needs no other rank to run: on cores that compute as well each
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Direct, Flight, Goal, Lane, Output, fold};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ground::peers::{self, Peers};
 use crate::wiretype::byte;
 
@@ -35,6 +35,8 @@ pub(super) struct Near {
     peers: Arc<Peers>,
     /// By rank. The own ones are sent.
     places: Box<[Places]>,
+    /// Why this rank could not do its part.
+    failed: Option<Error>,
 }
 
 /// How far a rank is.
@@ -44,6 +46,8 @@ pub(super) enum Stage {
     Greet,
     /// This chunk is combined, up to this element of the own block.
     Gather(usize, usize),
+    /// This rank has done its part, or failed.
+    Leave,
 }
 
 impl Near {
@@ -54,6 +58,7 @@ impl Near {
         worth.then(|| Near {
             peers,
             places: vec![[0; 3]; call.ranks].into(),
+            failed: None,
         })
     }
 }
@@ -156,15 +161,14 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                     Stage::Gather(0, 0)
                 }
                 Stage::Gather(chunk, at) if chunk < self.call.geometry.chunks() => {
-                    match self.gather(chunk, at)? {
-                        Some(next) => Stage::Gather(chunk, next),
-                        None => Stage::Gather(chunk + 1, 0),
+                    match self.gather(chunk, at) {
+                        Ok(Some(next)) => Stage::Gather(chunk, next),
+                        Ok(None) => Stage::Gather(chunk + 1, 0),
+                        Err(why) => self.leave(Some(why))?,
                     }
                 }
-                Stage::Gather(..) => {
-                    self.leave()?;
-                    return Ok(super::Stage::End);
-                }
+                Stage::Gather(..) => self.leave(None)?,
+                Stage::Leave => return self.judge().map(|()| super::Stage::End),
             }))
         }
     }
@@ -269,24 +273,50 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         near.places.get(rank).map(|places| (near, *places))
     }
 
-    /// Tells all others that this rank uses their memory no more, and hears it of them.
+    /// Tells all others that this rank uses their memory no more, and whether it did its part; hears it of
+    /// them.
     ///
     /// # Safety
     /// - As for [`Direct::run`].
-    unsafe fn leave(&mut self) -> Result<()> {
-        let nothing = self.arrivals;
+    unsafe fn leave(&mut self, failed: Option<Error>) -> Result<Stage> {
+        let rank = self.call.rank;
         let others: SmallVec<[usize; 16]> = self.call.others().collect();
+        let Some(near) = &mut self.near else {
+            return Ok(Stage::Leave);
+        };
+        if let Some(own) = near.places.get_mut(rank) {
+            own[0] = failed.is_none().into();
+        }
+        near.failed = failed;
+        let places = near.places.as_mut_ptr();
         // SAFETY:
-        // - the messages are empty.
+        // - each of the places begins with the word; they stay until the messages have landed (`Drop`).
         unsafe {
             for &other in &others {
-                self.hear(nothing, 0, other)?;
+                self.hear(places.wrapping_add(other).cast(), size_of::<u64>(), other)?;
             }
             for &other in &others {
-                self.tell(nothing, 0, other)?;
+                self.tell(places.wrapping_add(rank).cast(), size_of::<u64>(), other)?;
             }
         }
-        Ok(())
+        Ok(Stage::Leave)
+    }
+
+    /// Whether all ranks did their part.
+    fn judge(&mut self) -> Result<()> {
+        let Some(near) = &mut self.near else {
+            return Ok(());
+        };
+        if let Some(why) = near.failed.take() {
+            return Err(why);
+        }
+        match near.places.iter().position(|place| place[0] == 0) {
+            None => Ok(()),
+            Some(rank) => Err(Error::State(format!(
+                "rank {rank} could not use the memory of the other ranks, so its part of the result is missing \
+                 everywhere; it knows why (DLMPI_CMA=off: ranks send messages instead)"
+            ))),
+        }
     }
 
     /// # Safety

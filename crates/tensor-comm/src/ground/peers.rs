@@ -23,7 +23,7 @@ impl Peers {
     /// Tries it on a communicator whose ranks share a node. Every rank must do so at the same call.
     pub fn agree(comm: Comm) -> Result<Option<Arc<Peers>>> {
         let ranks = comm.size()?;
-        if Settings::get()?.cma == Cma::Off || !cfg!(target_os = "linux") || ranks > MOST {
+        if !cfg!(target_os = "linux") || ranks > MOST {
             return Ok(None);
         }
         let mpi = comm.mpi();
@@ -45,13 +45,16 @@ impl Peers {
             mpi.allgather(sent, 3, uint64, got, 3, uint64, comm.raw())
         }?;
         let peers = Peers(all.iter().map(|one| one[0] as libc::pid_t).collect());
-        let can = all.iter().enumerate().all(|(peer, [_, place, token])| {
-            let mut read = 0u64;
-            // SAFETY:
-            // - the number is ours to write.
-            let done = unsafe { peers.read(peer, *place as usize, (&raw mut read).cast(), 8) };
-            done.is_ok() && read == *token
-        });
+        // A rank that does not want it says so where all hear it: settings may not have been compared yet.
+        let wanted = Settings::get()?.cma == Cma::Auto;
+        let can = wanted
+            && all.iter().enumerate().all(|(peer, [_, place, token])| {
+                let mut read = 0u64;
+                // SAFETY:
+                // - the number is ours to write.
+                let done = unsafe { peers.read(peer, *place as usize, (&raw mut read).cast(), 8) };
+                done.is_ok() && read == *token
+            });
         let (own, mut least) = (u64::from(can), 0u64);
         // SAFETY:
         // - both are one uint64, apart from each other.
