@@ -22,7 +22,7 @@ from tally import Tally
 from workplace import DIST, LOGS, MAIN, MPI_VENVS, ROOT, Venv, mpi_environment, run
 
 # What the crates for Rust programs can build without libtorch and a linked MPI.
-RUST_FEATURES = ["--features", "dlmpi/ndarray,numpy-bridge/ndarray"]
+RUST_FEATURES = ["--features", "dlmpi/ndarray,dlmpi/cudarc,numpy-bridge/ndarray"]
 
 Stage = Callable[[IO[str]], Tally]
 RANKS = (1, 2, 3, 4)

@@ -30,5 +30,7 @@ pub use scope::{Borrowed, Request, Scope, scope};
 pub use tensor::{Exclusive, Loan, Tensor, TensorMut};
 pub use universe::{Universe, initialize, initialize_from};
 
+#[cfg(feature = "cudarc")]
+pub use cupy_bridge::cudarc;
 #[cfg(feature = "ndarray")]
 pub use numpy_bridge::ndarray;

@@ -1,4 +1,5 @@
-//! Slices of cudarc as tensors of one dimension. **Never run on a GPU.**
+//! Slices of cudarc as tensors of one dimension. **Never run on a GPU**: tested with a driver that
+//! only acts like one.
 
 use cupy_bridge::cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use cupy_bridge::slice;

@@ -100,6 +100,30 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
     })
 }
 
+/// The context lives as long as the process: somebody else may hold it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_uint {
+    enter("cuDevicePrimaryCtxRelease_v2", Needs::Driver, |_| OK)
+}
+
+/// No device of this driver can do anything beyond what its functions do: memory pools, for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(
+    value: *mut c_int,
+    _attribute: c_uint,
+    device: c_int,
+) -> c_uint {
+    enter("cuDeviceGetAttribute", Needs::Driver, |_| {
+        if !(0..devices()).contains(&device) {
+            return INVALID_DEVICE;
+        }
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *value = 0 };
+        OK
+    })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_uint {
     enter("cuCtxGetCurrent", Needs::Driver, |_| {
