@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dlmpi import _start
 from dlmpi import comm as _comm
 from dlmpi import memory as _memory
+from dlmpi import operations as _operations
 from dlmpi import requests as _requests
 
 if TYPE_CHECKING:
@@ -21,12 +22,15 @@ _OWN = frozenset(globals())
 
 globals().update({name: value for name, value in vars(_comm.mpi).items() if name not in _OWN})
 
+globals().update(_operations.PREDEFINED)
+
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")  # type: ignore[no-redef]
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-redef]
 
 Win = _memory.Win  # type: ignore[misc]
 File = _memory.File  # type: ignore[misc]
 Message = _memory.Message  # type: ignore[misc]
+Op = _operations.Op  # type: ignore[misc]
 Prequest = _requests.Prequest  # type: ignore[misc]
 pickle = _comm.pickle  # type: ignore[misc]
 

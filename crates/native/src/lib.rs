@@ -101,6 +101,17 @@ mod _native {
         Ok(())
     }
 
+    /// Combines one tensor into another; `False` where raw memory is meant.
+    #[pyfunction]
+    #[pyo3(signature = (op, inbuf, inoutbuf, /))]
+    fn reduce_local(
+        op: &Bound<'_, PyAny>,
+        inbuf: &Bound<'_, PyAny>,
+        inoutbuf: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        py_bridge::reduce_local::reduce_local(op, inbuf, inoutbuf)
+    }
+
     /// Makes collectives on a communicator exactly one plain MPI call each, or not.
     #[pyfunction]
     fn set_plain(comm: &Bound<'_, PyAny>, plain: bool) -> PyResult<()> {

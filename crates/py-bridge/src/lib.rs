@@ -50,6 +50,7 @@ pub mod params;
 pub mod policy;
 pub mod post;
 pub mod raw;
+pub mod reduce_local;
 pub mod registry;
 pub mod repeated;
 pub mod request;
