@@ -48,10 +48,10 @@ class _Refused:
         self.error = error
 
     def __dlpack_device__(self) -> Any:
-        raise self.error
+        raise BufferError(f"{type(self.error).__name__}: {self.error}") from self.error
 
     def __dlpack__(self, **_call: Any) -> Any:
-        raise self.error
+        return self.__dlpack_device__()
 
 
 def _comm(comm: mpi.Comm | None) -> Any:
@@ -70,7 +70,8 @@ def _call(method: Callable[..., Any], *arguments: Any) -> None:
     try:
         method(*arguments)
     except BufferError as error:
-        if refused is not None and error.__cause__ is refused.error:
+        causes = (error.__cause__, getattr(error.__cause__, "__cause__", None))
+        if refused is not None and refused.error in causes:
             raise refused.error from None
         raise
 

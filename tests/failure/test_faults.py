@@ -33,31 +33,55 @@ def test_a_killed_rank_ends_the_job(run_script):
     assert "survived" not in outcome.text
 
 
+#: Calls that need memory besides the tensors', which rank 1 has none for.
+HUNGRY = {
+    "strided": "comm.Allreduce(MPI.IN_PLACE, strided)",
+    "not blocking": "comm.Iallreduce(MPI.IN_PLACE, strided).Wait()",
+    "movement": "comm.Bcast(strided)",
+    "own algorithm": "comm.Reduce_scatter_block(MPI.IN_PLACE, dense)",
+    "functional": "dlmpi.allreduce(dense)",
+}
+
+
 def test_no_memory_is_an_exception(run_script):
-    """A strided tensor's scratch memory does not fit below RLIMIT_AS: every rank hears of it."""
+    """Below RLIMIT_AS every rank hears that rank 1 has no memory for its part of a call; the next
+    call works."""
     outcome = run_script(
-        script("""
-        wide = np.ones(1 << 26, dtype="f4")[::2]
-        comm.Barrier()
-        if rank == 1:
+        script(f"""
+        n = 1 << 24
+        dense, strided = np.ones(n), np.ones(2 * n, "f4")[::2]
+        dlmpi.allreduce(dense[:9])  # imports what it needs
+        calls = {HUNGRY}
+        """)
+        + script("""
+        def starve(spare):
             with open("/proc/self/statm") as pages:
                 now = int(pages.read().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (now + (32 << 20), -1))
-        try:
-            comm.Allreduce(MPI.IN_PLACE, wide)
-        except (MemoryError, BufferError, dlmpi.MismatchError) as error:
-            print("refused", rank, type(error).__name__, str(error)[:300], flush=True)
-        if rank == 1:
-            resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
-        out = np.ones(3)
-        comm.Allreduce(MPI.IN_PLACE, out)
-        print("after", out.tolist(), flush=True)
-        """)
+            resource.setrlimit(resource.RLIMIT_AS, (now + spare, -1))
+
+        for name, call in calls.items():
+            comm.Barrier()
+            if rank == 1:
+                starve(24 << 20)
+            try:
+                eval(call)
+                said = "right"
+            except (MemoryError, dlmpi.MismatchError) as error:
+                said = f"{type(error).__name__}: {error}"
+            if rank == 1:
+                resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+            print(f"{name} {rank}: {said[:300]}", flush=True)
+            out = np.ones(3)
+            comm.Allreduce(MPI.IN_PLACE, out)
+            assert out.tolist() == [2.0, 2.0, 2.0]
+        """).removeprefix(HEAD),
+        DLMPI_CHECK="always",
+        DLMPI_ALLREDUCE="own",
     )
     assert outcome.code == 0, outcome.text
-    assert len(outcome.lines("refused 0 MismatchError")) == 1, outcome.text
-    assert len(outcome.lines("refused 1 ")) == 1, outcome.text
-    assert outcome.text.count("after [2.0, 2.0, 2.0]") == 2, outcome.text
+    for name in HUNGRY:
+        assert len(outcome.lines(f"{name} 0: MismatchError")) == 1, outcome.text
+        assert len(outcome.lines(f"{name} 1: MemoryError")) == 1, outcome.text
 
 
 def test_re_entry_from_a_deleter_and_a_signal_handler(run_script):

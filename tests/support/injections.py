@@ -22,7 +22,7 @@ from mpi4py import MPI as PLAIN
 
 from dlmpi import MPI
 from support.interpose import Faults
-from support.scenarios import SCENARIOS
+from support.scenarios import SCENARIOS, SHARING
 
 #: How often one of these is called is a matter of time.
 POLLED = ("MPI_Test", "MPI_Testall", "MPI_Iprobe", "MPI_Improbe", "MPI_Request_get_status")
@@ -123,15 +123,17 @@ def once(title: str) -> None:
     print(f"{WORLD.rank} works", flush=True)
 
 
-def alone(title: str, name: str) -> None:
+def alone(title: str, name: str, nth: int) -> None:
     """A failure on rank 1 alone, which others then wait for."""
-    faults, comm = Faults(), WORLD.Dup()
+    faults, comm, scenario = Faults(), WORLD.Dup(), (SCENARIOS | SHARING)[title]
+    if title in SHARING:
+        scenario(comm)
     if WORLD.rank == 1:
-        with faults.failing(name, 1):
-            print("1 raised", attempt(SCENARIOS[title], comm), flush=True)
+        with faults.failing(name, nth):
+            print("1 raised", attempt(scenario, comm), flush=True)
         time.sleep(60)
     else:
-        SCENARIOS[title](comm)
+        scenario(comm)
         print(f"{WORLD.rank} went on", flush=True)
 
 
@@ -141,7 +143,7 @@ if __name__ == "__main__":
             sweep(Path(folder))
         case ["once", title]:
             once(title)
-        case ["alone", title, name]:
-            alone(title, name)
+        case ["alone", title, name, nth]:
+            alone(title, name, int(nth))
         case other:
             sys.exit(f"not known: {other}")

@@ -24,11 +24,13 @@ Scenario = Callable[[Any], None]
 KINDS: dict[str, Callable[[int], np.ndarray]] = {
     "dense": lambda n: np.full(n, -1.0),
     "large": lambda n: np.full(n, -1.0),
+    "huge": lambda n: np.full(n, -1.0),
     "strided half": lambda n: np.full(2 * n, -1, ml_dtypes.bfloat16)[::2],
 }
-SMALL = {kind: make for kind, make in KINDS.items() if kind != "large"}
-#: Elements of a block: as a rule, and where dlmpi has an algorithm of its own.
-N, LARGE = 4, 1 << 17
+SMALL = {kind: make for kind, make in KINDS.items() if kind not in ("large", "huge")}
+#: Elements of a block: as a rule, where dlmpi has an algorithm of its own, and where its ranks use
+#: each other's memory.
+N, LARGE, HUGE = 4, 1 << 13, 1 << 17
 
 
 def filled(make: Callable[[int], np.ndarray], n: int, rank: int) -> np.ndarray:
@@ -52,7 +54,7 @@ def move(row: Any, make: Callable[[int], np.ndarray], immediate: bool, comm: Any
 
 
 def reduce(row: Any, kind: str, op: str, immediate: bool, comm: Any) -> None:
-    make, n = KINDS[kind], LARGE if kind == "large" else N
+    make, n = KINDS[kind], {"large": LARGE, "huge": HUGE}.get(kind, N)
     rank, size, root = comm.rank, comm.size, 0
     sent = [filled(make, row.gives(size) * n, r).astype("f8") for r in range(size)]
     out = make(n)
@@ -100,7 +102,7 @@ def barrier(comm: Any) -> None:
 
 
 def many(comm: Any) -> None:
-    tensors = [np.full(3, comm.rank + 1.0), np.full(1 << 17, comm.rank, "i8"), np.ones(2, "f2")]
+    tensors = [np.full(3, comm.rank + 1.0), np.full(LARGE, comm.rank, "i8"), np.ones(2, "f2")]
     dlmpi.allreduce_many(tensors, comm=comm)
     size = comm.size
     wants = (size * (size + 1) / 2, size * (size - 1) / 2, size)
@@ -258,3 +260,8 @@ def _table() -> dict[str, Scenario]:
 
 
 SCENARIOS = _table()
+#: Where a failure can leave this rank's memory to others, which ends the job.
+SHARING: dict[str, Scenario] = {
+    "Allreduce, huge": partial(reduce, REDUCTIONS[1], "huge", "SUM", False),
+    "Reduce_scatter, huge": partial(reduce, REDUCTIONS[5], "huge", "SUM", False),
+}

@@ -184,7 +184,7 @@ impl From<tensor_comm::Error> for Error {
                 (kind, KnownTo::ThisRank)
             }
             E::Mismatch(_) => (ErrorKind::Mismatch, KnownTo::EveryRank),
-            E::Buffer(_) => (ErrorKind::Tensor, KnownTo::ThisRank),
+            E::Buffer(_) | E::Memory(_) => (ErrorKind::Tensor, KnownTo::ThisRank),
             E::Type(_) | E::Value(_) => (ErrorKind::Argument, KnownTo::ThisRank),
             E::Device(_) => (ErrorKind::Device, KnownTo::ThisRank),
             _ => (ErrorKind::State, KnownTo::ThisRank),

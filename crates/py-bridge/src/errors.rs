@@ -5,7 +5,9 @@
 //! first cause is chained, never masked.
 
 use dlpack_core::DoorError;
-use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyBufferError, PyException, PyMemoryError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 
 use crate::mpi4py::Mpi4py;
@@ -91,6 +93,7 @@ pub fn operation(py: Python<'_>, error: tensor_comm::Error) -> PyErr {
     use tensor_comm::Error;
     match error {
         Error::Buffer(words) => PyBufferError::new_err(words),
+        Error::Memory(words) => PyMemoryError::new_err(words),
         Error::Type(words) => PyTypeError::new_err(words),
         Error::Value(words) => PyValueError::new_err(words),
         Error::Mpi(error) => mpi(py, &error),

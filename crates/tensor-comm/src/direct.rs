@@ -15,6 +15,7 @@ mod fold;
 mod geometry;
 mod near;
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use crate::scratch::Scratch;
 use crate::wiretype::WireType;
 
 pub(crate) use fold::Fold;
-pub(crate) use geometry::{Extent, Geometry};
+pub(crate) use geometry::{Extent, Geometry, USUAL_ROOM};
 
 /// Who gets the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub(crate) struct Direct {
     /// This rank's contributions.
     pub input: *mut u8,
     pub output: Output,
+    /// For the flight: had before the others are told that this rank comes.
+    pub scratch: Cell<Option<Scratch>>,
 }
 
 /// How often a receive that was called off is looked at: a message may be in the middle of coming.
@@ -143,6 +146,25 @@ impl Direct {
         unsafe { flight.advance(true) }.map(drop)
     }
 
+    /// With the scratch memory that messages need, the most that any way needs.
+    pub fn with_room(self) -> Result<Direct> {
+        let (arrivals, results) = self.room();
+        self.scratch.set(Some(Scratch::new(arrivals + results)?));
+        Ok(self)
+    }
+
+    /// Bytes of scratch memory for contributions that arrive, and for results without a place in the tensor.
+    fn room(&self) -> (usize, usize) {
+        let item = self.wire.bytes;
+        let block = self.geometry.largest() * item;
+        let results = match self.output {
+            Output::Whole(_) | Output::Owned(_, false) => 0,
+            Output::Nowhere => 2 * block,
+            Output::Owned(_, true) => self.owned() * item,
+        };
+        ((self.ranks - 1) * block, results)
+    }
+
     /// Elements that this rank owns.
     fn owned(&self) -> usize {
         (0..self.geometry.chunks())
@@ -191,30 +213,27 @@ impl<D: Deref<Target = Direct>> Flight<D> {
 
     /// Scratch memory for messages.
     fn make_room(&mut self) -> Result<()> {
-        let Direct { output, ranks, .. } = *self.call;
-        let item = self.call.wire.bytes;
-        let block = self.call.geometry.largest() * item;
-        let kept = match output {
-            Output::Whole(_) | Output::Owned(_, false) => 0,
-            Output::Nowhere => 2 * block,
-            Output::Owned(_, true) => self.call.owned() * item,
-        };
-        self.take_scratch((ranks - 1) * block, kept)
+        let (arrivals, results) = self.call.room();
+        self.take_scratch(arrivals, results)
     }
 
     fn take_scratch(&mut self, arrivals: usize, results: usize) -> Result<()> {
-        let scratch = Scratch::new(arrivals + results)?;
+        let had = self.scratch.take().or_else(|| self.call.scratch.take());
+        let scratch = match had.filter(|had| had.bytes() >= arrivals + results) {
+            Some(scratch) => scratch,
+            None => Scratch::new(arrivals + results)?,
+        };
         self.arrivals = scratch.ptr();
         self.results = self.arrivals.wrapping_add(arrivals);
         self.scratch = Some(scratch);
         Ok(())
     }
 
-    /// Goes on as far as it can without waiting, or to the end if `block`.
+    /// As [`Flight::advance`] (near.rs).
     ///
     /// # Safety
-    /// - As for [`Direct::run`], from the first call until it has ended, or for ever after an error.
-    pub unsafe fn advance(&mut self, block: bool) -> Result<Progress> {
+    /// - As there.
+    unsafe fn go_on(&mut self, block: bool) -> Result<Progress> {
         let chunks = self.call.geometry.chunks();
         let mut progress = Progress::Idle;
         loop {

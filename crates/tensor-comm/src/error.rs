@@ -15,6 +15,9 @@ pub enum Error {
     /// The tensor cannot be exported or written: read-only, overlapping, NULL, on an unreachable device.
     #[error("{0}")]
     Buffer(String),
+    /// There is no memory for a copy that the call needs.
+    #[error("{0}")]
+    Memory(String),
     /// An argument is of a kind that this operation does not take.
     #[error("{0}")]
     Type(String),

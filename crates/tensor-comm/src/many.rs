@@ -12,6 +12,7 @@ use crate::brief::Brief;
 use crate::call::{Call, CallKind, Op};
 use crate::collective::plan;
 use crate::comm::Comm;
+use crate::direct;
 use crate::error::{Error, Result, value_error};
 use crate::ground::fingerprint::Fingerprint;
 use crate::ground::gate::Gate;
@@ -59,6 +60,14 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
         for bucket in &buckets {
             describe(*comm, tensors, bucket, op, Some(gate.place()))?;
         }
+        // Nor may a rank that others wait for find out that it has no memory: what is had here stays with the thread.
+        let room = buckets.iter().filter(|bucket| bucket.tensors.len() > 1);
+        let room = room.map(|bucket| {
+            let views = bucket.tensors.iter().filter_map(|&i| tensors.get(i));
+            views.map(bytes).sum::<usize>()
+        });
+        let room = room.max().unwrap_or(0);
+        drop((Scratch::new(room)?, Scratch::new(direct::USUAL_ROOM)?));
         Ok(buckets)
     });
     let buckets = match ready {

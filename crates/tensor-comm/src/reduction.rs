@@ -4,6 +4,8 @@
 //! it. Every plan here is one MPI call of the same name, repeated over slices where the library's counts
 //! are too small for the tensor.
 
+use std::cell::Cell;
+
 use crate::agreed::{Agreed, CommFacts};
 use crate::algorithm::Algorithm;
 use crate::arg::Arg;
@@ -16,6 +18,7 @@ use crate::movement::{block_count, elements};
 use crate::native::{Extent, Native, Port};
 use crate::own_op;
 use crate::plan::{Plan, Settle, Slicing};
+use crate::scratch::Scratch;
 use crate::side::{Ranges, Side, may_alias, same_elements};
 use crate::wire::{Combine, Element, Wire, wire};
 use crate::wiretype::{byte, wire_type};
@@ -82,6 +85,11 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
             (rank, ranks),
         )?),
     };
+    if wire.open {
+        // This rank will be awaited when it is known that the way is our own: what that needs must be had now, and
+        // stays with the thread.
+        drop(Scratch::new(direct::USUAL_ROOM)?);
+    }
     // Our own algorithm divides where it rounds, before the result travels.
     let mean = wire.mean && direct.is_none();
     let bytes = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
@@ -363,7 +371,7 @@ fn exchange(
         _ => Output::Whole(out),
     };
     let item = send.or(recv).map_or(1, Side::wire_bytes);
-    Ok(Direct {
+    let direct = Direct {
         mpi: comm.mpi(),
         rank,
         ranks,
@@ -373,7 +381,9 @@ fn exchange(
         wire: wire_type(comm.mpi(), dtype, item)?,
         input,
         output,
-    })
+        scratch: Cell::default(),
+    };
+    direct.with_room()
 }
 
 /// The MPI arguments, given the sides and whether the call is in place.

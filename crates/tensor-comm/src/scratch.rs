@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 
-use crate::error::{Result, buffer_error};
+use crate::error::{Error, Result, buffer_error};
 
 const ALIGN: usize = 64;
 /// Blocks kept per thread, and the largest that is kept.
@@ -57,11 +57,16 @@ impl Scratch {
         // - the layout's size is at least ALIGN, so not zero.
         let ptr = unsafe { alloc(layout) };
         if ptr.is_null() {
-            return Err(buffer_error!(
-                "out of memory: {bytes} bytes of host memory to pack or widen a tensor"
-            ));
+            return Err(Error::Memory(format!(
+                "out of memory: {bytes} bytes of host memory to pack, widen or combine a tensor"
+            )));
         }
         Ok(Scratch(Some(Block { ptr, layout })))
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |block| block.layout.size())
     }
 
     /// The memory.

@@ -5,6 +5,8 @@
 /// What a chunk of all ranks together holds at most, in bytes: as fast as any from 1 MiB on for tensors
 /// beyond the caches, and the fastest one for 16 MiB (both libraries, two ranks).
 const CHUNK_BYTES: usize = 4 << 20;
+/// Bytes that arrive at a rank per chunk as a rule: the scratch memory of a call.
+pub(crate) const USUAL_ROOM: usize = CHUNK_BYTES;
 /// With many ranks a chunk grows, so that a block is still worth a message.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Blocks start at multiples of this many elements, away from each other's cache lines.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Direct, Flight, Goal, Lane, Output, fold};
+use super::{Direct, Flight, Goal, Lane, Output, Progress, fold};
 use crate::error::{Error, Result};
 use crate::ground::peers::{self, Peers};
 use crate::wiretype::byte;
@@ -37,6 +37,8 @@ pub(super) struct Near {
     places: Box<[Places]>,
     /// Why this rank could not do its part.
     failed: Option<Error>,
+    /// Others know this rank's places, and use them until they say that they have left.
+    told: bool,
 }
 
 /// How far a rank is.
@@ -59,6 +61,7 @@ impl Near {
             peers,
             places: vec![[0; 3]; call.ranks].into(),
             failed: None,
+            told: false,
         })
     }
 }
@@ -86,6 +89,26 @@ impl Direct {
 }
 
 impl<D: Deref<Target = Direct>> Flight<D> {
+    /// Goes on as far as it can without waiting, or to the end if `block`.
+    ///
+    /// An error while others use this rank's memory ends the job: nothing would say when they have left, and
+    /// the caller's tensors may go as soon as this returns.
+    ///
+    /// # Safety
+    /// - As for [`Direct::run`], from the first call until it has ended, or for ever after an error.
+    pub unsafe fn advance(&mut self, block: bool) -> Result<Progress> {
+        // SAFETY:
+        // - by the caller's promise.
+        let done = unsafe { self.go_on(block) };
+        if let (Err(error), true) = (&done, self.near.as_ref().is_some_and(|near| near.told)) {
+            eprintln!(
+                "dlmpi: a reduction failed while other ranks work on this one's memory, so the job ends: {error}"
+            );
+            self.call.mpi.abort(self.call.mpi.comm_world(), 1);
+        }
+        done
+    }
+
     /// Scratch memory for steps, and for results that have no place in the tensor.
     pub(super) fn make_room_near(&mut self, near: Near) -> Result<()> {
         let Direct { output, ranks, .. } = *self.call;
@@ -137,6 +160,9 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             // SAFETY:
             // - as above.
             unsafe { self.tell(places.wrapping_add(rank).cast(), size_of::<Places>(), other) }?;
+            if let Some(near) = &mut self.near {
+                near.told = true;
+            }
         }
         Ok(Stage::Greet)
     }
@@ -154,6 +180,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                     let closed = |near: &Near| near.places.iter().any(|place| place[0] == 0);
                     if self.near.as_ref().is_none_or(closed) {
                         // All ranks see which one's memory others cannot use, and go the other way.
+                        self.near = None;
                         self.make_room()?;
                         self.exchange(0)?;
                         return Ok(super::Stage::Combine(0));
@@ -307,6 +334,8 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         let Some(near) = &mut self.near else {
             return Ok(());
         };
+        // All have left.
+        near.told = false;
         if let Some(why) = near.failed.take() {
             return Err(why);
         }
