@@ -41,6 +41,9 @@ pub fn start(path: &Path, header: &Header) -> Result<()> {
     let mut file = File::create(path).map_err(failed)?;
     file.write_all(head(header).as_bytes()).map_err(failed)?;
     *FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    // First, since the thread ends as soon as it is off.
+    ON.store(true, Ordering::Release);
+    process::at_finalize(stop);
     std::thread::Builder::new()
         .name("dlmpi-trace".into())
         .spawn(|| {
@@ -49,10 +52,9 @@ pub fn start(path: &Path, header: &Header) -> Result<()> {
                 write(false);
             }
         })
-        .map_err(failed)?;
-    process::at_finalize(stop);
-    ON.store(true, Ordering::Release);
-    Ok(())
+        .map(drop)
+        .map_err(failed)
+        .inspect_err(|_| stop())
 }
 
 /// Ends the trace: everything is in the file, which is closed. Safe to call more than once.
