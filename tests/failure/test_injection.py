@@ -97,7 +97,7 @@ def test_a_request_that_cannot_be_completed_ends_the_job(faulty):
 @pytest.mark.parametrize("scenario", ALONE)
 def test_a_failure_of_one_rank_is_named_where_others_wait(faulty, scenario):
     """Rank 1 raises; rank 0, which waits for it, says after the limit what rank 1 is doing."""
-    outcome = faulty("alone", scenario, ALONE[scenario], "1", DLMPI_TIMEOUT="2")
+    outcome = faulty("alone", scenario, ALONE[scenario], "1", DLMPI_TIMEOUT="4")
     assert outcome.code == 124, outcome.text
     assert re.search(rf"1 raised Exception: .*{ALONE[scenario]} reported it", outcome.text)
     assert "[rank 0] dlmpi: " in outcome.text
@@ -113,7 +113,7 @@ def test_a_failure_of_one_rank_is_named_where_others_wait(faulty, scenario):
 def test_memory_that_others_use_is_not_given_back(faulty, nth, shared):
     """Before rank 1 has told its places, an exception; after that nothing says when rank 0 has left
     them, so the job ends."""
-    outcome = faulty("alone", "Allreduce, huge", "MPI_Isend", nth, DLMPI_TIMEOUT="4")
+    outcome = faulty("alone", "Allreduce, huge", "MPI_Isend", nth, DLMPI_TIMEOUT="10")
     words = "a reduction failed while other ranks work on this one's memory"
     if shared and words in outcome.text:
         assert outcome.code == 1, outcome.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,13 @@ def test_advice_about_binding():
     assert "one core each" in _ranks.advice([[0], [1]], 2)
     assert _ranks.advice([[0, 1], [0, 1]], 2) == ""
     assert _ranks.advice([[0], [1], [0], [1]], 2) == ""  # more ranks than cores: nothing to gain
+
+
+def test_advice_for_torch_on_gpus():
+    wheel = f"{sys.prefix}/lib/libmpi.so.12"
+    assert "cpu:dlmpi,cuda:nccl" in _ranks.torch_advice(2, [wheel])
+    assert _ranks.torch_advice(0, [wheel]) == ""
+    assert _ranks.torch_advice(2, ["/opt/site/lib/libmpi.so.12"]) == ""
 
 
 def test_open_mpis_own_binding_is_seen(openmpi):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
+from pathlib import Path
 from typing import Any
 
 from dlmpi import _gpus, _library, _native, placement
 from dlmpi._cli import _facts
 
-__all__ = ["advice", "gather", "ranges"]
+__all__ = ["advice", "gather", "ranges", "torch_advice"]
 
 _LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 
@@ -52,11 +54,25 @@ def gather() -> dict[str, Any]:
     ]
     facts["devices"] = [
         "host memory without gaps: direct; any other layout: packed into scratch memory",
-        "CUDA and ROCm memory: staged through the host (never given to MPI), then as above",
+        "CUDA and ROCm memory: staged through the host, then as above; with DLMPI_GPU_AWARE=1 MPI "
+        "is given dense CUDA tensors of messages",
     ]
+    if words := torch_advice(_gpus.visible(), _library.loaded()):
+        facts["torch"] = words
     if words := advice([r["cores"] for r in rows if r["node"] == here.node_rank]):
         facts["advice"] = words
     return facts
+
+
+def torch_advice(gpus: int, files: list[str]) -> str:
+    """Return what to give torch where there are GPUs and an MPI of PyPI, which knows none of them."""
+    inside = any(Path(file).is_relative_to(Path(sys.prefix) / "lib") for file in files)
+    if not gpus or not inside:
+        return ""
+    return (
+        "this MPI came with a Python package and does not know GPUs: for CUDA tensors use\n"
+        'dist.init_process_group("cpu:dlmpi,cuda:nccl", init_method="mpi://")'
+    )
 
 
 def _device(local_rank: int) -> str:
