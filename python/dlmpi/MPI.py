@@ -2,8 +2,8 @@
 
 ``COMM_WORLD`` and ``COMM_SELF`` are instances of the subclasses in :mod:`dlmpi.comm`, and so are
 the communicators that they make. The classes are mpi4py's own, so ``isinstance``, pickling and
-third-party code go on working; but for those that programs make objects of by class methods, which
-are subclasses of mpi4py's.
+third-party code go on working; but for those that programs make objects of by class methods
+(communicators, windows, files, messages), which are subclasses of mpi4py's and pass for these.
 """
 
 from typing import TYPE_CHECKING
@@ -27,6 +27,12 @@ globals().update(_operations.PREDEFINED)
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")  # type: ignore[no-redef]
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-redef]
 
+Comm = _comm.Comm  # type: ignore[misc]
+Intracomm = _comm.Intracomm  # type: ignore[misc]
+Cartcomm = _comm.Cartcomm  # type: ignore[misc]
+Graphcomm = _comm.Graphcomm  # type: ignore[misc]
+Distgraphcomm = _comm.Distgraphcomm  # type: ignore[misc]
+Intercomm = _comm.Intercomm  # type: ignore[misc]
 Win = _memory.Win  # type: ignore[misc]
 File = _memory.File  # type: ignore[misc]
 Message = _memory.Message  # type: ignore[misc]

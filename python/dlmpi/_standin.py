@@ -1,9 +1,11 @@
 """The metaclass of classes that stand for mpi4py's in :mod:`dlmpi.MPI`, because programs make their
 objects by class methods. mpi4py's own objects are instances of them."""
 
+from typing import Any
+
 from dlmpi._bound import mpi
 
-__all__ = ["StandIn"]
+__all__ = ["StandIn", "reduced"]
 
 
 class StandIn(type):
@@ -24,3 +26,11 @@ class StandIn(type):
 
     def _real(cls) -> type:
         return next(base for base in cls.__mro__ if base.__module__ == mpi.__name__)
+
+
+def reduced(stand_in: type, instance: Any) -> Any:
+    """Return how an object of mpi4py's is pickled: as one of the class that stands for its own."""
+    how = instance.__reduce__()
+    if isinstance(how, str):
+        return how
+    return how[0], tuple(stand_in if item is type(instance) else item for item in how[1])

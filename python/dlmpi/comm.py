@@ -2,16 +2,18 @@
 
 One subclass per class of mpi4py's. Their buffer methods are method descriptors of the extension, so
 no Python frame lies between the caller and MPI; every method that makes a communicator returns one
-of ours. mpi4py's own classes stay what they are.
+of ours. In :mod:`dlmpi.MPI` they stand for mpi4py's, whose own classes stay what they are.
 """
 
+import copyreg
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start, _undisturbed, _watch, trace
 from dlmpi._bound import NATIVE, mpi
 from dlmpi._objects import METHODS, pickle
+from dlmpi._standin import StandIn, reduced
 from dlmpi.memory import File, Message, Win
 from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
@@ -131,45 +133,33 @@ class _Kept:
 
 
 @_native_methods
-class Comm(_Kept, mpi.Comm):
-    """`mpi4py.MPI.Comm` whose buffer methods take any tensor."""
-
-    __slots__ = ("_kept",)
+class Comm(_Kept, mpi.Comm, metaclass=StandIn):
+    """A `mpi4py.MPI.Comm` whose buffer methods take any tensor."""
 
 
 @_native_methods
-class Intracomm(_Kept, mpi.Intracomm):
-    """`mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
-
-    __slots__ = ("_kept",)
+class Intracomm(_Kept, mpi.Intracomm, metaclass=StandIn):
+    """A `mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
-class Cartcomm(_Kept, mpi.Cartcomm):
-    """`mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
-
-    __slots__ = ("_kept",)
+class Cartcomm(_Kept, mpi.Cartcomm, metaclass=StandIn):
+    """A `mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
-class Graphcomm(_Kept, mpi.Graphcomm):
-    """`mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
-
-    __slots__ = ("_kept",)
+class Graphcomm(_Kept, mpi.Graphcomm, metaclass=StandIn):
+    """A `mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
-class Distgraphcomm(_Kept, mpi.Distgraphcomm):
-    """`mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
-
-    __slots__ = ("_kept",)
+class Distgraphcomm(_Kept, mpi.Distgraphcomm, metaclass=StandIn):
+    """A `mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
-class Intercomm(_Kept, mpi.Intercomm):
-    """`mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
-
-    __slots__ = ("_kept",)
+class Intercomm(_Kept, mpi.Intercomm, metaclass=StandIn):
+    """A `mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
 
 
 #: The most special class first.
@@ -182,6 +172,8 @@ _CLASSES: tuple[tuple[type[mpi.Comm], type[mpi.Comm]], ...] = (
     (mpi.Comm, Comm),
 )
 _OURS = tuple(ours for _, ours in _CLASSES)
+for _real, _ours in _CLASSES:
+    copyreg.pickle(_real, partial(reduced, _ours))
 
 
 def _copy(comm: mpi.Comm) -> Any:
@@ -193,7 +185,7 @@ def _adopt(value: Any) -> Any:
     """Turn what mpi4py made, alone or in a tuple, into ours, which owns it now."""
     if isinstance(value, tuple):
         return tuple(_adopt(item) for item in value)
-    if isinstance(value, mpi.Comm) and not isinstance(value, _OURS):
+    if isinstance(value, mpi.Comm) and not isinstance(value, _Kept):
         # The object goes, its handle stays: mpi4py frees nothing when an object is collected.
         return value if _is_constant(value) else _copy(value)
     if type(value) is mpi.Message:
@@ -230,7 +222,7 @@ def wrap(comm: mpi.Comm, collectives: Literal["own", "mpi"] | None = None) -> An
 def _wrapped(comm: mpi.Comm) -> Any:
     if not isinstance(comm, mpi.Comm):
         raise TypeError(f"comm: expected an mpi4py communicator, got {type(comm).__name__}")
-    if isinstance(comm, _OURS):
+    if isinstance(comm, _Kept):
         return comm
     for name in ("COMM_WORLD", "COMM_SELF"):
         if comm is getattr(mpi, name):

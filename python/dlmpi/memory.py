@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from dlmpi import _native
 from dlmpi._bound import NATIVE, mpi
-from dlmpi._standin import StandIn
+from dlmpi._standin import StandIn, reduced
 
 __all__ = ["File", "Message", "Win"]
 
@@ -77,7 +77,7 @@ def _ending(cls: type[mpi.Win], name: str) -> Callable[..., Any]:
 
 @_native_methods
 class Win(_Holding, mpi.Win, metaclass=StandIn):
-    """`mpi4py.MPI.Win` over and with any tensor."""
+    """A `mpi4py.MPI.Win` over and with any tensor."""
 
     __slots__ = ("_held",)
 
@@ -89,7 +89,10 @@ class Win(_Holding, mpi.Win, metaclass=StandIn):
         info: mpi.Info = mpi.INFO_NULL,
         comm: mpi.Intracomm = mpi.COMM_SELF,
     ) -> "Win":
-        """Create a window over a tensor's memory, which is held until the window is freed."""
+        """Create a window over a tensor's memory.
+
+        The tensor is held until the window is freed.
+        """
         buffer, end = _lent(memory)
         try:
             return super().Create(buffer, disp_unit, info, comm)
@@ -97,7 +100,10 @@ class Win(_Holding, mpi.Win, metaclass=StandIn):
             end()
 
     def Attach(self, memory: Any) -> None:
-        """Attach a tensor's memory to a dynamic window; it is held until it is detached."""
+        """Attach a tensor's memory to a dynamic window.
+
+        The tensor is held until it is detached.
+        """
         buffer, end = _lent(memory)
         try:
             super().Attach(buffer)
@@ -105,7 +111,10 @@ class Win(_Holding, mpi.Win, metaclass=StandIn):
             end()
 
     def Detach(self, memory: Any) -> None:
-        """Detach memory from a dynamic window."""
+        """Detach memory from a dynamic window.
+
+        The tensor is no longer held.
+        """
         buffer, end = _lent(memory)
         try:
             super().Detach(buffer)
@@ -129,25 +138,17 @@ for _name in (
 
 @_native_methods
 class File(_Holding, mpi.File, metaclass=StandIn):
-    """`mpi4py.MPI.File` that reads into and writes from any tensor."""
+    """A `mpi4py.MPI.File` that reads into and writes from any tensor."""
 
     __slots__ = ("_held",)
 
 
 @_native_methods
 class Message(mpi.Message, metaclass=StandIn):
-    """`mpi4py.MPI.Message` that is received into any tensor."""
+    """A `mpi4py.MPI.Message` that is received into any tensor."""
 
     __slots__ = ()
 
 
-def _reduced(stand_in: type, instance: Any) -> Any:
-    """Return how an object of mpi4py's is pickled: as one of the class that stands for its own."""
-    how = instance.__reduce__()
-    if isinstance(how, str):
-        return how
-    return how[0], tuple(stand_in if item is type(instance) else item for item in how[1])
-
-
 for _class in (Win, File, Message):
-    copyreg.pickle(_class.__mro__[-2], partial(_reduced, _class))
+    copyreg.pickle(_class.__mro__[-2], partial(reduced, _class))

@@ -171,7 +171,7 @@ class Repeated(_Carried, mpi.Prequest):
 
 
 class Prequest(mpi.Prequest, metaclass=StandIn):
-    """`mpi4py.MPI.Prequest`, whose `Startall` starts those of tensors too."""
+    """A `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
 
     __slots__ = ()
 
