@@ -65,7 +65,7 @@ def gather() -> dict[str, Any]:
 
 
 def torch_advice(gpus: int, files: list[str]) -> str:
-    """Return what to give torch where there are GPUs and an MPI of PyPI, which knows none of them."""
+    """Return what to give torch where there are GPUs and an MPI of PyPI, which knows none."""
     inside = any(Path(file).is_relative_to(Path(sys.prefix) / "lib") for file in files)
     if not gpus or not inside:
         return ""
