@@ -134,32 +134,32 @@ class _Kept:
 
 @_native_methods
 class Comm(_Kept, mpi.Comm, metaclass=StandIn):
-    """A `mpi4py.MPI.Comm` whose buffer methods take any tensor."""
+    """An `mpi4py.MPI.Comm` whose buffer methods take any tensor."""
 
 
 @_native_methods
 class Intracomm(_Kept, mpi.Intracomm, metaclass=StandIn):
-    """A `mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
+    """An `mpi4py.MPI.Intracomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
 class Cartcomm(_Kept, mpi.Cartcomm, metaclass=StandIn):
-    """A `mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
+    """An `mpi4py.MPI.Cartcomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
 class Graphcomm(_Kept, mpi.Graphcomm, metaclass=StandIn):
-    """A `mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
+    """An `mpi4py.MPI.Graphcomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
 class Distgraphcomm(_Kept, mpi.Distgraphcomm, metaclass=StandIn):
-    """A `mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
+    """An `mpi4py.MPI.Distgraphcomm` whose buffer methods take any tensor."""
 
 
 @_native_methods
 class Intercomm(_Kept, mpi.Intercomm, metaclass=StandIn):
-    """A `mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
+    """An `mpi4py.MPI.Intercomm` whose buffer methods take any tensor."""
 
 
 #: The most special class first.

@@ -77,7 +77,7 @@ def _ending(cls: type[mpi.Win], name: str) -> Callable[..., Any]:
 
 @_native_methods
 class Win(_Holding, mpi.Win, metaclass=StandIn):
-    """A `mpi4py.MPI.Win` over and with any tensor."""
+    """An `mpi4py.MPI.Win` over and with any tensor."""
 
     __slots__ = ("_held",)
 
@@ -138,14 +138,14 @@ for _name in (
 
 @_native_methods
 class File(_Holding, mpi.File, metaclass=StandIn):
-    """A `mpi4py.MPI.File` that reads into and writes from any tensor."""
+    """An `mpi4py.MPI.File` that reads into and writes from any tensor."""
 
     __slots__ = ("_held",)
 
 
 @_native_methods
 class Message(mpi.Message, metaclass=StandIn):
-    """A `mpi4py.MPI.Message` that is received into any tensor."""
+    """An `mpi4py.MPI.Message` that is received into any tensor."""
 
     __slots__ = ()
 

@@ -13,7 +13,7 @@ __all__ = ["PREDEFINED", "Op", "predefined"]
 
 
 class Op(mpi.Op, metaclass=StandIn):
-    """`mpi4py.MPI.Op` whose `Reduce_local` takes any tensor."""
+    """An `mpi4py.MPI.Op` whose `Reduce_local` takes any tensor."""
 
     __slots__ = ("_name",)
 
@@ -21,12 +21,18 @@ class Op(mpi.Op, metaclass=StandIn):
     _name: str
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
-        """Apply a reduction operation to local data."""
+        """Apply a reduction operation to local data.
+
+        The data may be tensors.
+        """
         if not _native.reduce_local(self, inbuf, inoutbuf):
             super().Reduce_local(inbuf, inoutbuf)
 
     def free(self) -> None:
-        """Call `Free` if not null or predefined."""
+        """Free the operation.
+
+        Call `Free` if not null or predefined.
+        """
         if getattr(self, "_name", None) is None:
             super().free()
 

@@ -171,7 +171,7 @@ class Repeated(_Carried, mpi.Prequest):
 
 
 class Prequest(mpi.Prequest, metaclass=StandIn):
-    """A `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
+    """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
 
     __slots__ = ()
 
