@@ -280,3 +280,50 @@ def test_many_disagreements_are_told(comm):
     dlmpi.allreduce_many(data, comm=fresh)
     assert all((d == comm.size).all() for d in data)
     fresh.Free()
+
+
+def test_messages_go_on_while_ranks_wait_for_each_other(comm, rng):
+    """A rank that waits in a reduction lets MPI deliver what another one needs to come to it."""
+    right = np.full(3, comm.size * (comm.size + 1) / 2)
+    peer = comm.rank ^ 1
+    for turn in range(30):  # more than are made before memory is shared
+        n = int(rng.integers(1, 1_000_000))
+        sent, got = np.full(n, float(turn)), np.full(n, np.nan)
+        message = None
+        if peer < comm.size and comm.rank % 2 == 0:
+            message = comm.Isend(sent, peer, 5)
+        elif peer < comm.size:
+            comm.Recv(got, peer, 5)
+            assert (got == turn).all()
+        out = np.empty(3)
+        comm.Allreduce(np.full(3, comm.rank + 1.0), out)
+        assert (out == right).all()
+        if message is not None:
+            message.Wait()
+
+
+def test_calls_of_all_sizes_on_several_communicators(comm, rng):
+    """Small ones, large ones and lists in turns, while non-blocking ones are under way."""
+    comms = [comm, comm.Dup(), comm.Split(0, -comm.rank)]
+    outs, requests = [], []
+    for turn in range(80):
+        on = comms[int(rng.integers(3))]
+        n = int(rng.choice([1, 7, 28, 29, 500, 3000, 20_000, 200_000]))
+        mine = np.arange(n, dtype=np.int64) * (on.rank + 1) + turn
+        right = np.arange(n) * (comm.size * (comm.size + 1) // 2) + turn * comm.size
+        if turn % 3 == 0:
+            out = np.empty(n, np.int64)
+            requests.append(on.Iallreduce(mine, out))
+            outs.append((mine, out, right))
+        elif turn % 3 == 1:
+            on.Allreduce(MPI.IN_PLACE, mine)
+            assert (mine == right).all()
+        else:
+            cut = sorted(rng.integers(0, n + 1, 3))
+            dlmpi.allreduce_many(np.split(mine, cut), comm=on)
+            assert (mine == right).all()
+    MPI.Request.Waitall(requests)
+    for _, out, right in outs:
+        assert (out == right).all()
+    for on in comms[1:]:
+        on.Free()

@@ -12,6 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::plain;
+
 /// NumPy.
 pub struct NumPy;
 
@@ -24,7 +26,8 @@ impl Framework for NumPy {
         Ok(if derives_from(ty, "numpy.ma", "MaskedArray")? {
             Some(Arc::new(Masked))
         } else if derives_from(ty, "numpy", "ndarray")? {
-            Some(Arc::new(Array))
+            let plain = plain::is_known(ty)?;
+            Some(Arc::new(Array { plain }))
         } else if derives_from(ty, "numpy", "generic")? {
             Some(Arc::new(Scalar))
         } else {
@@ -33,8 +36,16 @@ impl Framework for NumPy {
     }
 }
 
-/// Lends arrays. Nothing differs from type to type.
-struct Array;
+/// Lends arrays.
+struct Array {
+    /// They are of the very type whose fields are known.
+    plain: bool,
+}
+
+impl Array {
+    /// Lends arrays of any type.
+    const ANY: Array = Array { plain: false };
+}
 
 impl Exporter for Array {
     fn framework(&self) -> &'static str {
@@ -48,6 +59,13 @@ impl Exporter for Array {
         intent: Intent,
         _order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
+        if self.plain
+            // SAFETY:
+            // - the registry gives this exporter instances of the type that was claimed.
+            && let Some(view) = unsafe { plain::view(obj, intent) }
+        {
+            return Ok(Loan::of_object(view, "array", obj.clone().unbind()));
+        }
         match buffer::export(obj, intent) {
             Ok((buffer, view)) => Ok(Loan::of_buffer(buffer, view)),
             Err(ExportError::Raised(_, refusal)) => by_interface(obj, refusal),
@@ -83,7 +101,7 @@ impl Exporter for Masked {
                     .to_owned(),
             ));
         }
-        Array.export(obj, intent, order)
+        Array::ANY.export(obj, intent, order)
     }
 }
 
@@ -112,7 +130,7 @@ impl Exporter for Scalar {
         let array = py
             .import(intern!(py, "numpy"))?
             .call_method1(intern!(py, "asarray"), (obj,))?;
-        let loan = Array.export(&array, intent, order)?;
+        let loan = Array::ANY.export(&array, intent, order)?;
         Ok(loan.map_view(|view| view.with_readonly(true)))
     }
 }

@@ -1,11 +1,14 @@
 //! Many tensors reduced at once, in place: borrows them all, makes the one call, tells their frameworks.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use tensor_comm::{Comm, Error, View};
 
 use crate::collective::operation;
-use crate::framework::Intent;
-use crate::loan::Loan;
+use crate::framework::{Exporter, Intent};
+use crate::loan::Held;
 use crate::order::StreamOrder;
 use crate::{errors, interrupt, mpi4py, registry};
 
@@ -22,7 +25,7 @@ pub fn all_reduce_many(
     let core = |error| errors::operation(py, error);
     let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?).map_err(core)?;
     let ready = operation(mpi4py, "op", op).and_then(|op| Ok((op, borrow(tensors)?)));
-    let (op, loans) = match ready {
+    let (op, (views, held)) = match ready {
         Ok(ready) => ready,
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
@@ -30,35 +33,45 @@ pub fn all_reduce_many(
             return Err(why);
         }
     };
-    let views: Vec<View> = loans.iter().map(|loan| loan.view().clone()).collect();
     let done = interrupt::wait(py, || tensor_comm::all_reduce_many(&comm, &views, op));
     // Also after an error: some may have been written before it.
-    let told = loans
+    let told = held
         .iter()
-        .map(|loan| loan.wrote(py))
+        .map(|held| held.wrote(py))
         .fold(Ok(()), PyResult::and);
     done.map_err(core)?;
     told
 }
 
 /// Borrows every tensor for writing.
-fn borrow(tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Loan>> {
+fn borrow(tensors: &Bound<'_, PyAny>) -> PyResult<(Vec<View>, Vec<Held>)> {
     let mut order = StreamOrder::default();
-    let mut loans = Vec::with_capacity(tensors.len().unwrap_or(0));
+    let length = tensors.len().unwrap_or(0);
+    let (mut views, mut held) = (Vec::with_capacity(length), Vec::with_capacity(length));
+    // Most lists hold tensors of one type.
+    let mut last: Option<(Bound<'_, PyType>, Arc<dyn Exporter>)> = None;
     for (i, tensor) in tensors.try_iter()?.enumerate() {
         let tensor = tensor?;
-        let loan = match registry::lend("tensors", &tensor, Intent::Receive, &mut order) {
+        let exporter = match &last {
+            Some((ty, exporter)) if ty.as_type_ptr() == tensor.get_type_ptr() => exporter,
+            _ => {
+                let exporter = registry::exporter(&tensor)
+                    .map_err(|error| error.named(tensor.py(), &format!("tensors[{i}]")))?;
+                &last.insert((tensor.get_type(), exporter)).1
+            }
+        };
+        let lend = |name: &str, order: &mut StreamOrder| {
+            registry::lend_by(&**exporter, name, &tensor, Intent::Receive, order)
+        };
+        let loan = match lend("tensors", &mut order) {
             Ok(loan) => loan,
             // The name costs a string, so it is made only for the message.
-            Err(_) => registry::lend(
-                &format!("tensors[{i}]"),
-                &tensor,
-                Intent::Receive,
-                &mut order,
-            )?,
+            Err(_) => lend(&format!("tensors[{i}]"), &mut order)?,
         };
-        loans.push(loan);
+        let (view, hold) = loan.split();
+        views.push(view);
+        held.push(hold);
     }
     order.wait(tensors.py())?;
-    Ok(loans)
+    Ok((views, held))
 }

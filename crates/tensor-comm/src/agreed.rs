@@ -22,6 +22,16 @@ pub enum AgreedOp {
     Native,
 }
 
+impl From<Op> for AgreedOp {
+    fn from(op: Op) -> AgreedOp {
+        match op {
+            Op::Builtin(op) => AgreedOp::Builtin(op),
+            Op::Avg => AgreedOp::Avg,
+            Op::Native(_) => AgreedOp::Native,
+        }
+    }
+}
+
 /// Where the ranks of a communicator run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -33,6 +43,49 @@ pub enum Place {
     Crowded,
     /// On several nodes.
     Apart,
+}
+
+/// Whether the ranks of a communicator share memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shares {
+    /// They have not agreed on it yet.
+    Unknown,
+    /// They don't, or this call may not use it.
+    No,
+    /// They do.
+    Yes,
+}
+
+/// How far the ranks of a communicator have come to know each other, for one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// Where they run.
+    pub place: Place,
+    /// Whether they share memory.
+    pub shares: Shares,
+    /// Whether they can read each other's.
+    pub reads: bool,
+    /// So many collectives were made that a set-up is worth its time for small ones.
+    pub settled: bool,
+}
+
+impl Standing {
+    /// Nothing is known.
+    pub const NONE: Standing = Standing {
+        place: Place::Unknown,
+        shares: Shares::Unknown,
+        reads: false,
+        settled: false,
+    };
+
+    /// The same for a call that may not use shared memory.
+    #[must_use]
+    pub fn by_messages(self) -> Standing {
+        Standing {
+            shares: Shares::No,
+            ..self
+        }
+    }
 }
 
 /// State of a communicator that is the same on all its ranks.
@@ -49,8 +102,8 @@ pub struct CommFacts {
     /// Whose algorithms are used. Where a call is non-blocking, the library's: all ranks make that form,
     /// since MPI doesn't match the two (MPI 4.1 §6.12).
     pub choice: Choice,
-    /// Where the ranks run.
-    pub place: Place,
+    /// What the ranks know of each other.
+    pub standing: Standing,
     /// The MPI library, which all ranks of a job have in common.
     pub family: Family,
 }
@@ -84,11 +137,7 @@ impl Agreed {
             kind: call.kind,
             dtype: if reduction { dtype } else { None },
             elements: if reduction { elements } else { 0 },
-            op: call.op.map(|op| match op {
-                Op::Builtin(op) => AgreedOp::Builtin(op),
-                Op::Avg => AgreedOp::Avg,
-                Op::Native(_) => AgreedOp::Native,
-            }),
+            op: call.op.map(AgreedOp::from),
             facts,
         }
     }

@@ -8,7 +8,7 @@ use dlpack_core::{DType, Device, DeviceKind, View};
 use mpi_runtime::Family;
 use proptest::prelude::*;
 
-use crate::agreed::{Agreed, CommFacts, Place};
+use crate::agreed::{Agreed, CommFacts, Place, Shares, Standing};
 use crate::arg::{Arg, Part};
 use crate::call::{Call, CallKind, Op};
 use crate::comm::Role;
@@ -156,9 +156,13 @@ proptest! {
         one_call in any::<bool>(),
         choice in prop::sample::select(&[Choice::Auto, Choice::Mpi, Choice::Own][..]),
         place in prop::sample::select(&[Place::Unknown, Place::Together, Place::Crowded, Place::Apart][..]),
+        shares in prop::sample::select(&[Shares::Unknown, Shares::No, Shares::Yes][..]),
+        settled in any::<bool>(),
+        reads in any::<bool>(),
         locals in prop::collection::vec(local(), 1..8),
     ) {
-        let facts = CommFacts { size: locals.len() as u32, large_counts, one_call, choice, place, family: Family::OpenMpi };
+        let standing = Standing { place, shares, reads, settled };
+        let facts = CommFacts { size: locals.len() as u32, large_counts, one_call, choice, standing, family: Family::OpenMpi };
         let decisions: Vec<Option<Wire>> = locals
             .iter()
             .enumerate()
@@ -183,7 +187,7 @@ fn agreed_fields_do_reach_the_wire() {
         large_counts: false,
         one_call: false,
         choice: Choice::Mpi,
-        place: Place::Unknown,
+        standing: Standing::NONE,
         family: Family::Mpich,
     };
     let base =
@@ -221,7 +225,10 @@ fn agreed_fields_do_reach_the_wire() {
     );
     let auto = CommFacts {
         choice: Choice::Auto,
-        place: Place::Together,
+        standing: Standing {
+            place: Place::Together,
+            ..Standing::NONE
+        },
         ..facts
     };
     assert_ne!(

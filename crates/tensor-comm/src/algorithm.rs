@@ -5,8 +5,9 @@
 use dlpack_core::DType;
 use mpi_runtime::Family;
 
-use crate::agreed::{Agreed, Place};
+use crate::agreed::{Agreed, Place, Shares, Standing};
 use crate::call::CallKind;
+use crate::direct;
 use crate::ground::settings::Choice;
 use crate::kernels::{self, ReduceOp};
 
@@ -17,11 +18,19 @@ pub enum Algorithm {
     Library,
     /// Direct exchange over point-to-point messages (`direct.rs`).
     Direct,
+    /// Through memory that the ranks share (`direct/shared.rs`).
+    Shared,
 }
 
 /// The algorithm for a reduction by `op`.
 pub(crate) fn algorithm(agreed: &Agreed, dtype: DType, op: ReduceOp) -> Algorithm {
-    if possible(agreed, dtype, op) && wanted(agreed, dtype) {
+    if !possible(agreed, dtype, op) || agreed.facts.choice == Choice::Mpi {
+        return Algorithm::Library;
+    }
+    let own = agreed.facts.choice == Choice::Own;
+    if agreed.facts.standing.shares == Shares::Yes && worth_sharing(agreed, dtype) {
+        Algorithm::Shared
+    } else if own || worth_messages(agreed, dtype) {
         Algorithm::Direct
     } else {
         Algorithm::Library
@@ -30,13 +39,39 @@ pub(crate) fn algorithm(agreed: &Agreed, dtype: DType, op: ReduceOp) -> Algorith
 
 /// Whether the choice hangs on facts that the ranks have not agreed on yet.
 pub(crate) fn open(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
-    let on = |place| {
+    let Standing { place, shares, .. } = agreed.facts.standing;
+    let on = |place, shares| {
         let mut agreed = *agreed;
-        agreed.facts.place = place;
+        agreed.facts.standing.place = place;
+        agreed.facts.standing.shares = shares;
         algorithm(&agreed, dtype, op)
     };
-    agreed.facts.place == Place::Unknown
-        && (on(Place::Together) == Algorithm::Direct || on(Place::Crowded) == Algorithm::Direct)
+    let wanted = |place| {
+        let places = match place {
+            Place::Unknown => &[Place::Together, Place::Crowded][..],
+            _ => &[place][..],
+        };
+        places.iter().any(|&place| {
+            // Setting shared memory up for small ones pays where there are many of them.
+            let shared = on(place, Shares::Yes) == Algorithm::Shared
+                && may_share(agreed.facts.choice, place, agreed.facts.size as usize)
+                && (agreed.facts.standing.settled || bytes(agreed, dtype) >= LARGE);
+            (shares == Shares::Unknown && shared)
+                || (agreed.facts.standing.place == Place::Unknown
+                    && on(place, Shares::No) == Algorithm::Direct)
+        })
+    };
+    (place == Place::Unknown || shares == Shares::Unknown) && wanted(place)
+}
+
+/// Whether ranks that run at `place` are to share memory.
+pub(crate) fn may_share(choice: Choice, place: Place, ranks: usize) -> bool {
+    (2..=MOST).contains(&ranks)
+        && match choice {
+            Choice::Mpi => false,
+            Choice::Auto => place == Place::Together,
+            Choice::Own => matches!(place, Place::Together | Place::Crowded),
+        }
 }
 
 fn possible(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
@@ -50,24 +85,43 @@ fn possible(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
         && kernels::kernel(op, dtype).is_some()
 }
 
-fn wanted(agreed: &Agreed, dtype: DType) -> bool {
-    let ranks = agreed.facts.size as usize;
+/// Bytes of all elements.
+fn bytes(agreed: &Agreed, dtype: DType) -> usize {
     let blocks = match agreed.kind {
-        CallKind::ReduceScatter | CallKind::ReduceScatterBlock => ranks,
+        CallKind::ReduceScatter | CallKind::ReduceScatterBlock => agreed.facts.size as usize,
         _ => 1,
     };
     let item = dtype.itemsize().unwrap_or(1);
-    let bytes = agreed.elements.saturating_mul(item).saturating_mul(blocks);
+    agreed.elements.saturating_mul(item).saturating_mul(blocks)
+}
+
+/// Whether shared memory is the faster way for ranks that have it and a core each.
+fn worth_sharing(agreed: &Agreed, dtype: DType) -> bool {
+    let bytes = bytes(agreed, dtype);
+    let worth = agreed.kind == CallKind::Allreduce || bytes >= LARGE;
+    // Reading each other's memory waits twice in all, and not for each chunk; messages wait for larger ones.
+    let most = match agreed.facts.standing.reads {
+        true => direct::NEAR,
+        false => MOST_SHARED,
+    };
+    worth && bytes < most
+}
+
+/// Whether direct exchange is the faster way.
+fn worth_messages(agreed: &Agreed, dtype: DType) -> bool {
+    let (ranks, bytes) = (agreed.facts.size as usize, bytes(agreed, dtype));
     let narrow = kernels::widen(dtype).is_some();
-    match (agreed.facts.choice, agreed.facts.place) {
-        (Choice::Mpi, _) => false,
-        (Choice::Own, _) => true,
-        (Choice::Auto, Place::Unknown | Place::Apart) => false,
-        (Choice::Auto, Place::Together) => bytes >= least(agreed, narrow, ranks),
-        (Choice::Auto, Place::Crowded) => bytes >= least_crowded(narrow, ranks),
+    match agreed.facts.standing.place {
+        Place::Unknown | Place::Apart => false,
+        Place::Together => bytes >= least(agreed, narrow, ranks),
+        Place::Crowded => bytes >= least_crowded(narrow, ranks),
     }
 }
 
+/// Bytes from which chunks are small for as many waits as they take.
+const MOST_SHARED: usize = 16 << 20;
+/// Bytes from which a single reduction is worth a set-up.
+const LARGE: usize = 32 << 10;
 /// Ranks up to which every one exchanges with every other one.
 const MOST: usize = 16;
 
@@ -79,7 +133,7 @@ fn least(agreed: &Agreed, narrow: bool, ranks: usize) -> usize {
         // Libraries convert 16 bits one by one, and widening doubles what travels.
         (true, true) => 16 << 10,
         (true, false) if reduce && agreed.facts.family == Family::OpenMpi => 1 << 20,
-        (true, false) => 32 << 10,
+        (true, false) => LARGE,
     }
 }
 
@@ -108,7 +162,11 @@ mod tests {
                 large_counts: true,
                 one_call: false,
                 choice: Choice::Auto,
-                place,
+                standing: Standing {
+                    place,
+                    ..Standing::NONE
+                }
+                .by_messages(),
                 family: Family::OpenMpi,
             },
         };
@@ -116,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn large_ones_on_one_node_are_ours() {
+    fn large_ones_on_one_node_are_ours_by_messages() {
         use Algorithm::{Direct, Library};
         use CallKind::{Allreduce, Reduce, Scan};
         let (f32, bf16) = (DType::F32, DType::BF16);

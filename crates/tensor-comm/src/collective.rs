@@ -1,6 +1,6 @@
 //! The door of the collectives.
 
-use crate::agreed::Place;
+use crate::agreed::Standing;
 use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
@@ -34,15 +34,15 @@ fn pass_and_run(gate: &Gate, call: &Call, span: &mut Option<Span>) -> Result<()>
     if asks {
         gate.pass(Some(call))?;
     }
-    match plan(*comm, call, Some(gate.place())) {
+    match plan(*comm, call, Some(gate.standing())) {
         Ok(ready) => {
             if !asks {
                 gate.pass(Some(call))?;
             }
             if ready.open {
                 drop(ready);
-                gate.agree_place()?;
-                let ready = plan(*comm, call, Some(gate.place()))?;
+                gate.agree_standing()?;
+                let ready = plan(*comm, call, Some(gate.standing()))?;
                 trace::takes(span, || Taken::of(&ready));
                 return ready.run(*comm, gate);
             }
@@ -124,11 +124,11 @@ pub fn refuse(comm: &Comm, kind: CallKind, why: Error) -> Error {
     }
 }
 
-/// Makes a call ready: everything that can be refused on this rank is refused here. `place` is what the
-/// ranks have agreed on so far, `None` for a non-blocking call.
-pub(crate) fn plan(comm: Comm, call: &Call, place: Option<Place>) -> Result<Plan> {
+/// Makes a call ready: everything that can be refused on this rank is refused here. `standing` is
+/// what the ranks have agreed on so far, `None` for a non-blocking call.
+pub(crate) fn plan(comm: Comm, call: &Call, standing: Option<Standing>) -> Result<Plan> {
     if call.kind.is_reduction() {
-        reduction::plan(comm, call, comm.facts(place)?)
+        reduction::plan(comm, call, comm.facts(standing)?)
     } else {
         movement::plan(comm, call)
     }

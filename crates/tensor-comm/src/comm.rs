@@ -2,7 +2,7 @@
 
 use mpi_runtime::Mpi;
 
-use crate::agreed::{CommFacts, Place};
+use crate::agreed::{CommFacts, Standing};
 use crate::error::{Result, value_error};
 use crate::ground::process;
 use crate::ground::settings::{Choice, Settings};
@@ -141,14 +141,14 @@ impl Comm {
         })
     }
 
-    /// The agreed facts of this communicator for a blocking call, where the ranks run at `place`, or for a
-    /// non-blocking one (`None`).
-    pub fn facts(self, place: Option<Place>) -> Result<CommFacts> {
+    /// The agreed facts of this communicator for a blocking call, whose ranks know so much of each other, or
+    /// for a non-blocking one (`None`).
+    pub fn facts(self, standing: Option<Standing>) -> Result<CommFacts> {
         let inter = self.is_inter()?;
         let settings = Settings::get()?;
         Ok(CommFacts {
-            choice: place.map_or(Choice::Mpi, |_| settings.allreduce),
-            place: place.unwrap_or(Place::Unknown),
+            choice: standing.map_or(Choice::Mpi, |_| settings.allreduce),
+            standing: standing.unwrap_or(Standing::NONE),
             family: self.mpi.family(),
             size: self.size()? as u32,
             large_counts: self.mpi.has_large_counts(),

@@ -11,9 +11,11 @@
 //! get the same bits. Libraries allocate a temporary as large as the tensor in every call, which the
 //! kernel fills page by page; here a chunk's worth of scratch memory is kept.
 
+mod elements;
 mod fold;
 mod geometry;
 mod near;
+mod shared;
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -28,8 +30,21 @@ use crate::ground::process;
 use crate::scratch::Scratch;
 use crate::wiretype::WireType;
 
+pub(crate) use elements::{Elements, Piece};
 pub(crate) use fold::Fold;
 pub(crate) use geometry::{Extent, Geometry, USUAL_ROOM};
+pub(crate) use near::LEAST as NEAR;
+pub(crate) use shared::{Shared, Target, block_bytes};
+
+/// One number of many, to compare.
+pub(crate) fn label(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    let mix = |hash: u64, number: u64| {
+        (hash ^ number)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    };
+    numbers.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
 
 /// Who gets the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //!
 //! Nothing here knows tensors; a call arrives as a [`Fingerprint`](fingerprint::Fingerprint).
 
+pub(crate) mod arena;
 pub(crate) mod exchange;
 pub(crate) mod fingerprint;
 pub(crate) mod gate;
@@ -15,6 +16,7 @@ mod place;
 pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod receives;
+mod segment;
 pub(crate) mod settings;
 pub(crate) mod state;
 mod turns;

@@ -44,7 +44,7 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     if asks {
         gate.pass(Some(call))?;
     }
-    let ready = plan(*comm, call, Some(gate.place()))
+    let ready = plan(*comm, call, Some(gate.standing().by_messages()))
         .and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
     let brief = Brief::of(call);
     let (about, watched) = (gate.about(brief), gate.watch(|| brief));

@@ -56,7 +56,7 @@ mod ways;
 mod wire;
 mod wiretype;
 
-pub use agreed::{Agreed, AgreedOp, CommFacts, Place};
+pub use agreed::{Agreed, AgreedOp, CommFacts, Place, Shares, Standing};
 pub use algorithm::Algorithm;
 pub use arg::{Arg, Blocks, Part};
 pub use arrival::{overruns, receive_present};

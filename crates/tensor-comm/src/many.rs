@@ -1,18 +1,22 @@
 //! Many tensors reduced as few messages.
 //!
-//! Tensors of one dtype are laid end to end, in the order given, and cut where a bucket is full; what a
-//! bucket holds follows from dtypes and element counts, which all ranks share. A large tensor travels
-//! alone, from its own memory where it can.
+//! Ranks that share memory reduce all small tensors of one dtype as one, from where they lie. Elsewhere tensors of
+//! one dtype are laid end to end, in the order given, and cut where a bucket is full; a large tensor travels
+//! alone, from its own memory where it can. What travels together follows from dtypes and element counts,
+//! which all ranks share.
 
 use dlpack_core::{DType, View};
 
-use crate::agreed::Place;
+use crate::agreed::{Agreed, Standing};
+use crate::algorithm::Algorithm;
 use crate::arg::{Arg, Part};
 use crate::brief::Brief;
 use crate::call::{Call, CallKind, Op};
 use crate::collective::plan;
 use crate::comm::Comm;
-use crate::direct;
+use crate::direct::{
+    self, Elements, Extent, Fold, Geometry, Goal, Piece, Shared, Target, block_bytes, label,
+};
 use crate::error::{Error, Result, value_error};
 use crate::ground::fingerprint::Fingerprint;
 use crate::ground::gate::Gate;
@@ -21,11 +25,23 @@ use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
 use crate::side::may_alias;
 use crate::trace::{self, Taken};
+use crate::wire::{Combine, Wire, wire};
 
 /// Bytes of a bucket at most: large enough to be worth an algorithm, small enough for the cache.
 const BUCKET_BYTES: usize = 1 << 20;
 /// A tensor of so many bytes travels alone.
 const ALONE_BYTES: usize = 1 << 20;
+
+/// Tells a fused reduction from every single one.
+const MANY: u64 = 1;
+
+/// All tensors of one dtype, by index.
+#[derive(Debug)]
+struct Group {
+    dtype: DType,
+    tensors: Vec<usize>,
+    elements: usize,
+}
 
 /// Tensors that travel together, by index.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,30 +71,41 @@ pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
 fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
     let comm = &gate.comm();
     let ready = check(*comm, tensors).and_then(|()| {
-        let buckets = buckets(tensors);
+        let (groups, alone) = (groups(tensors), alone(tensors));
         // Everything that a call can refuse is refused before the first one is made.
-        for bucket in &buckets {
-            describe(*comm, tensors, bucket, op, Some(gate.place()))?;
+        for group in &groups {
+            describe(*comm, group.dtype, group.elements, op, gate)?;
+        }
+        for bucket in &alone {
+            let dtype = tensors[bucket.tensors[0]].dtype();
+            describe(*comm, dtype, bucket.elements, op, gate)?;
         }
         // Nor may a rank that others wait for find out that it has no memory: what is had here stays with the thread.
-        let room = buckets.iter().filter(|bucket| bucket.tensors.len() > 1);
-        let room = room.map(|bucket| {
-            let views = bucket.tensors.iter().filter_map(|&i| tensors.get(i));
-            views.map(bytes).sum::<usize>()
-        });
-        let room = room.max().unwrap_or(0);
-        drop((Scratch::new(room)?, Scratch::new(direct::USUAL_ROOM)?));
-        Ok(buckets)
+        let together = |group: &Group| group.elements * group.dtype.itemsize().unwrap_or(1);
+        let packed = groups.iter().map(together).max().unwrap_or(0);
+        drop((Scratch::new(packed)?, Scratch::new(direct::USUAL_ROOM)?));
+        Ok((groups, alone))
     });
-    let buckets = match ready {
-        Ok(buckets) => buckets,
+    let (groups, alone) = match ready {
+        Ok(groups) => groups,
         Err(why) => return Err(gate.refuse(why)),
     };
     gate.pass_as(|sequence, settings| Fingerprint::of_many(tensors, op, sequence, settings))?;
-    for bucket in &buckets {
-        if describe(*comm, tensors, bucket, op, Some(gate.place()))? {
-            gate.agree_place()?;
+    for group in &groups {
+        let mut wire = describe(*comm, group.dtype, group.elements, op, gate)?;
+        if wire.open {
+            gate.agree_standing()?;
+            wire = describe(*comm, group.dtype, group.elements, op, gate)?;
         }
+        if wire.algorithm == Algorithm::Shared {
+            share(gate, tensors, group, &wire)?;
+            continue;
+        }
+        for bucket in buckets(tensors, group) {
+            run(*comm, gate, tensors, &bucket, op)?;
+        }
+    }
+    for bucket in &alone {
         run(*comm, gate, tensors, bucket, op)?;
     }
     Ok(())
@@ -121,37 +148,58 @@ fn bytes(view: &View) -> usize {
     view.numel().saturating_mul(view.itemsize())
 }
 
-/// Divides tensors into buckets, by dtypes and element counts alone.
-fn buckets(tensors: &[View]) -> Vec<Bucket> {
-    let mut buckets: Vec<Bucket> = Vec::new();
-    let mut open: Vec<(DType, Bucket)> = Vec::new();
-    for (i, view) in tensors.iter().enumerate() {
-        let n = view.numel();
-        if n == 0 {
-            continue;
-        }
-        if bytes(view) >= ALONE_BYTES {
-            buckets.push(Bucket {
-                tensors: vec![i],
-                elements: n,
-            });
-            continue;
-        }
-        let at = match open.iter().position(|(dtype, _)| *dtype == view.dtype()) {
+/// Those that travel alone.
+fn alone(tensors: &[View]) -> Vec<Bucket> {
+    let large = |(_, view): &(usize, &View)| bytes(view) >= ALONE_BYTES;
+    let bucket = |(i, view): (usize, &View)| Bucket {
+        tensors: vec![i],
+        elements: view.numel(),
+    };
+    tensors
+        .iter()
+        .enumerate()
+        .filter(large)
+        .map(bucket)
+        .collect()
+}
+
+/// Divides the others by their dtypes, in the order in which these come.
+fn groups(tensors: &[View]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let small = |view: &View| view.numel() > 0 && bytes(view) < ALONE_BYTES;
+    for (i, view) in tensors.iter().enumerate().filter(|(_, view)| small(view)) {
+        let at = match groups.iter().position(|group| group.dtype == view.dtype()) {
             Some(at) => at,
             None => {
-                open.push((view.dtype(), Bucket::empty()));
-                open.len() - 1
+                groups.push(Group {
+                    dtype: view.dtype(),
+                    tensors: Vec::new(),
+                    elements: 0,
+                });
+                groups.len() - 1
             }
         };
-        let bucket = &mut open[at].1;
-        if (bucket.elements + n) * view.itemsize() > BUCKET_BYTES {
-            buckets.push(std::mem::replace(bucket, Bucket::empty()));
-        }
-        bucket.tensors.push(i);
-        bucket.elements += n;
+        groups[at].tensors.push(i);
+        groups[at].elements += view.numel();
     }
-    buckets.extend(open.into_iter().map(|(_, bucket)| bucket));
+    groups
+}
+
+/// Divides a group into buckets, by element counts alone.
+fn buckets(tensors: &[View], group: &Group) -> Vec<Bucket> {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    let mut open = Bucket::empty();
+    for &i in &group.tensors {
+        let (n, item) = (tensors[i].numel(), tensors[i].itemsize());
+        if (open.elements + n) * item > BUCKET_BYTES {
+            buckets.push(std::mem::replace(&mut open, Bucket::empty()));
+        }
+        open.tensors.push(i);
+        open.elements += n;
+    }
+    if !open.tensors.is_empty() {
+        buckets.push(open);
+    }
     buckets
 }
 
@@ -164,22 +212,88 @@ impl Bucket {
     }
 }
 
-/// Whether the reduction of a bucket hangs on where the ranks run; refuses what has no meaning.
-fn describe(
-    comm: Comm,
-    tensors: &[View],
-    bucket: &Bucket,
-    op: Op,
-    place: Option<Place>,
-) -> Result<bool> {
-    let Some(view) = bucket.tensors.first().and_then(|&i| tensors.get(i)) else {
-        return Ok(false);
+/// What goes over the wire in the reduction of so many elements; refuses what has no meaning.
+fn describe(comm: Comm, dtype: DType, elements: usize, op: Op, gate: &Gate) -> Result<Wire> {
+    wire(&Agreed {
+        kind: CallKind::Allreduce,
+        dtype: Some(dtype),
+        elements,
+        op: Some(op.into()),
+        // Tensors in many places are not read by others.
+        facts: comm.facts(Some(Standing {
+            reads: false,
+            ..gate.standing()
+        }))?,
+    })
+}
+
+/// Reduces a group through the memory that the ranks share, from and into the tensors' own memory.
+fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()> {
+    let Combine::Own(op) = wire.combine else {
+        return Err(value_error!("allreduce_many: no kernel to combine"));
     };
-    let mut call = in_place(view.clone(), op);
-    // Only the dtype is taken from it.
-    call.send = Arg::InPlace;
-    let agreed = crate::Agreed::of(&call, bucket.elements, comm.facts(place)?);
-    Ok(crate::wire(&agreed)?.open)
+    let (comm, item) = (gate.comm(), group.dtype.itemsize().unwrap_or(1));
+    let (rank, ranks) = (comm.rank()? as usize, comm.size()?);
+    let plain =
+        |view: &View| view.layout().is_c_contiguous() && view.device().is_host_addressable();
+    let views = || group.tensors.iter().filter_map(|&i| tensors.get(i));
+    let packed = Scratch::new(views().filter(|view| !plain(view)).map(bytes).sum())?;
+    let (mut at, mut first) = (packed.ptr(), 0);
+    let mut places = Vec::new();
+    let mut pieces = Vec::with_capacity(group.tensors.len());
+    for view in views() {
+        let mut piece = Piece {
+            at: view.data(),
+            first,
+            bytes: bytes(view),
+        };
+        if !plain(view) {
+            let host = Host::of(view, &[(0, view.numel())], true)?;
+            // SAFETY:
+            // - the door checked the layout, and the caller holds the memory.
+            // - the scratch memory has room for all tensors that are packed, and is none of them.
+            unsafe { pack(view.layout(), host.data(), 0, view.numel(), at) };
+            places.push((view, host, at));
+            piece.at = at;
+            at = at.wrapping_add(piece.bytes);
+        }
+        first += piece.bytes;
+        pieces.push(piece);
+    }
+    let counts = views().map(|view| view.numel() as u64);
+    let label = label([wire.label(), MANY].into_iter().chain(counts));
+    let all = Elements::Pieces(pieces.into());
+    let shared = Shared {
+        rank,
+        ranks,
+        geometry: Geometry::within(
+            Extent::Whole(group.elements),
+            ranks,
+            item,
+            block_bytes(ranks),
+        ),
+        goal: Goal::All,
+        fold: Fold::new(op, group.dtype, ranks, wire.mean)?,
+        item,
+        input: all.clone(),
+        output: Target::Whole(all),
+        label,
+    };
+    // SAFETY:
+    // - the pieces are tensors that the caller holds, writable and apart from each other (`check`), or our own.
+    gate.with_arena(|arena, idle| unsafe { shared.run(arena, idle) })?;
+    for (view, host, at) in places {
+        bring_home(view, &host, at)?;
+    }
+    Ok(())
+}
+
+/// Unpacks results into their tensor.
+fn bring_home(view: &View, host: &Host, at: *const u8) -> Result<()> {
+    // SAFETY:
+    // - `at` holds the tensor's elements; the door found it writable and without overlap (`check`).
+    unsafe { unpack(view.layout(), host.data(), 0, view.numel(), at) };
+    host.commit(view, &[(0, view.numel())])
 }
 
 fn in_place(view: View, op: Op) -> Call {
@@ -197,7 +311,16 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
         .iter()
         .filter_map(|&i| tensors.get(i))
         .collect();
-    let reduce = |view: View| plan(comm, &in_place(view, op), Some(gate.place()))?.run(comm, gate);
+    let reduce = |view: View| {
+        let call = in_place(view, op);
+        let mut ready = plan(comm, &call, Some(gate.standing()))?;
+        if ready.open {
+            drop(ready);
+            gate.agree_standing()?;
+            ready = plan(comm, &call, Some(gate.standing()))?;
+        }
+        ready.run(comm, gate)
+    };
     let (Some(first), false) = (views.first(), views.len() == 1) else {
         return views.first().map_or(Ok(()), |&view| reduce(view.clone()));
     };
@@ -226,10 +349,7 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
         )
     }?)?;
     for (view, (host, at)) in views.iter().zip(places) {
-        // SAFETY:
-        // - as above; the door found the tensor writable and without overlap (`check`).
-        unsafe { unpack(view.layout(), host.data(), 0, view.numel(), at) };
-        host.commit(view, &[(0, view.numel())])?;
+        bring_home(view, &host, at)?;
     }
     Ok(())
 }
@@ -266,17 +386,19 @@ mod tests {
         .enumerate()
         .map(|(i, &(n, dtype))| view((i + 1) << 24, n, dtype))
         .collect();
-        let found: Vec<(Vec<usize>, usize)> = buckets(&tensors)
-            .into_iter()
+        let found: Vec<(Vec<usize>, usize)> = groups(&tensors)
+            .iter()
+            .flat_map(|group| buckets(&tensors, group))
+            .chain(alone(&tensors))
             .map(|bucket| (bucket.tensors, bucket.elements))
             .collect();
         assert_eq!(
             found,
             [
-                (vec![0], 300_000),
                 (vec![1, 4], 101_000),
                 (vec![5], 200_000),
-                (vec![3, 6], 16)
+                (vec![3, 6], 16),
+                (vec![0], 300_000)
             ]
         );
     }

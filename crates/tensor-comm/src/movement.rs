@@ -166,6 +166,7 @@ fn joined(comm: Comm, call: &Call, send: Moving, recv: Moving) -> Plan {
             root: call.root,
         },
         direct: None,
+        shared: None,
         open: false,
         software: false,
         send: send.side,

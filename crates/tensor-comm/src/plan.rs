@@ -5,7 +5,7 @@ use mpi_runtime::{CountArrays, Request};
 use crate::call::CallKind;
 use crate::comm::Comm;
 use crate::counted::Derived;
-use crate::direct::Direct;
+use crate::direct::{Direct, Shared};
 use crate::error::{Result, value_error};
 use crate::ground::gate::Gate;
 use crate::native::{Extent, Native, Port};
@@ -45,9 +45,10 @@ pub(crate) struct Slicing {
 /// A collective call, ready.
 pub(crate) struct Plan {
     pub native: Native,
-    /// Our own algorithm, instead of the MPI call.
+    /// Our own algorithm, instead of the MPI call: by messages, or through shared memory.
     pub direct: Option<Direct>,
-    /// Whether the ranks must agree where they run before the algorithm can be chosen.
+    pub shared: Option<Box<Shared>>,
+    /// Whether the ranks must agree on more before the algorithm can be chosen.
     pub open: bool,
     pub send: Option<Side>,
     pub recv: Option<Side>,
@@ -68,6 +69,12 @@ unsafe impl Send for Plan {}
 impl Plan {
     /// Makes the call on `comm`, or takes our own way behind its gate, and settles.
     pub fn run(&self, comm: Comm, gate: &Gate) -> Result<()> {
+        if let Some(shared) = &self.shared {
+            // SAFETY:
+            // - as below.
+            gate.with_arena(|arena, idle| unsafe { shared.run(arena, idle) })?;
+            return self.settle();
+        }
         match (&self.direct, &self.slicing) {
             // SAFETY:
             // - the sides hold what the counts say in the travelling form, the receiving one is writable

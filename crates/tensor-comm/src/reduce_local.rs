@@ -3,7 +3,7 @@
 
 use mpi_runtime::{BuiltinOp, Mpi};
 
-use crate::agreed::{Agreed, CommFacts, Place};
+use crate::agreed::{Agreed, CommFacts, Standing};
 use crate::arg::Part;
 use crate::call::{CallKind, Op};
 use crate::error::{Error, Result, value_error};
@@ -90,7 +90,7 @@ fn agreed(mpi: &Mpi, dtype: dlpack_core::DType, elements: usize, op: Op) -> Agre
             large_counts: mpi.has_large_counts(),
             one_call: false,
             choice: Choice::Mpi,
-            place: Place::Unknown,
+            standing: Standing::NONE,
             family: mpi.family(),
         },
     }

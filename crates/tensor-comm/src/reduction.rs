@@ -11,7 +11,7 @@ use crate::algorithm::Algorithm;
 use crate::arg::Arg;
 use crate::call::{Call, CallKind, Op};
 use crate::comm::{Comm, Role};
-use crate::direct::{self, Direct, Fold, Geometry, Goal, Output};
+use crate::direct::{self, Direct, Elements, Fold, Geometry, Goal, Output, Shared, block_bytes};
 use crate::error::{Error, Result, value_error};
 use crate::ground::settings::Choice;
 use crate::movement::{block_count, elements};
@@ -74,24 +74,54 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
         counts.received(rank)
     };
     let ranks = facts.size as usize;
-    let direct = match wire.algorithm {
-        Algorithm::Library => None,
-        Algorithm::Direct => Some(exchange(
-            comm,
-            call,
-            &wire,
-            &counts,
-            (send.as_ref(), recv.as_ref()),
-            (rank, ranks),
-        )?),
-    };
+    let sides = (send.as_ref(), recv.as_ref());
+    let (mut direct, mut shared) = (None, None);
+    match wire.algorithm {
+        Algorithm::Library => {}
+        Algorithm::Direct => {
+            let (extent, goal, fold, input, output) = own(call, &wire, &counts, sides, ranks)?;
+            let item = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
+            let made = Direct {
+                mpi: comm.mpi(),
+                rank,
+                ranks,
+                geometry: Geometry::new(extent, ranks, item),
+                goal,
+                fold,
+                wire: wire_type(comm.mpi(), wire.element.dtype(), item)?,
+                input,
+                output,
+                scratch: Cell::default(),
+            };
+            direct = Some(made.with_room()?);
+        }
+        Algorithm::Shared => {
+            let (extent, goal, fold, input, output) = own(call, &wire, &counts, sides, ranks)?;
+            let item = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
+            if let Output::Owned(_, true) = output {
+                // Results are kept apart until all is given; as below.
+                drop(Scratch::new(counts.received(rank) * item)?);
+            }
+            shared = Some(Box::new(Shared {
+                rank,
+                ranks,
+                geometry: Geometry::within(extent, ranks, item, block_bytes(ranks)),
+                goal,
+                fold,
+                item,
+                input: Elements::Flat(input),
+                output: output.into(),
+                label: label(call, &wire, &counts),
+            }));
+        }
+    }
     if wire.open {
         // This rank will be awaited when it is known that the way is our own: what that needs must be had now, and
         // stays with the thread.
         drop(Scratch::new(direct::USUAL_ROOM)?);
     }
     // Our own algorithm divides where it rounds, before the result travels.
-    let mean = wire.mean && direct.is_none();
+    let mean = wire.mean && wire.algorithm == Algorithm::Library;
     let bytes = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
     let slicing = wire.slice.map(|slice| Slicing {
         slice,
@@ -112,6 +142,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
             mean: mean.then_some(u64::from(facts.size)),
         },
         direct,
+        shared,
         software: matches!(wire.combine, Combine::Own(_))
             || matches!(wire.element, Element::Widened { .. }),
         open: wire.open,
@@ -177,6 +208,7 @@ fn idle(comm: Comm, call: &Call) -> Plan {
             root: call.root,
         },
         direct: None,
+        shared: None,
         open: false,
         software: false,
         send: None,
@@ -343,15 +375,17 @@ fn check(call: &Call, significant: &Significant, counts: &Counts, rank: usize) -
     }
 }
 
-/// Our own algorithm, given the sides.
-fn exchange(
-    comm: Comm,
+/// What both ways of our own need: which elements, who gets them, how they are combined, from where to
+/// where.
+type Own = (direct::Extent, Goal, Fold, *mut u8, Output);
+
+fn own(
     call: &Call,
     wire: &Wire,
     counts: &Counts,
     (send, recv): (Option<&Side>, Option<&Side>),
-    (rank, ranks): (usize, usize),
-) -> Result<Direct> {
+    ranks: usize,
+) -> Result<Own> {
     let (Combine::Own(op), Element::Memory(dtype)) = (wire.combine, wire.element) else {
         return Err(value_error!("{}: no kernel to combine", call.kind.name()));
     };
@@ -370,20 +404,22 @@ fn exchange(
         (Goal::Owner, Some(_)) => Output::Owned(out, send.is_none()),
         _ => Output::Whole(out),
     };
-    let item = send.or(recv).map_or(1, Side::wire_bytes);
-    let direct = Direct {
-        mpi: comm.mpi(),
-        rank,
-        ranks,
-        geometry: Geometry::new(extent, ranks, item),
-        goal,
-        fold: Fold::new(op, dtype, ranks, wire.mean)?,
-        wire: wire_type(comm.mpi(), dtype, item)?,
-        input,
-        output,
-        scratch: Cell::default(),
+    let fold = Fold::new(op, dtype, ranks, wire.mean)?;
+    Ok((extent, goal, fold, input, output))
+}
+
+/// A number that is the same where calls match.
+fn label(call: &Call, wire: &Wire, counts: &Counts) -> u64 {
+    let root = match call.kind {
+        CallKind::Reduce => call.root,
+        _ => 0,
     };
-    direct.with_room()
+    let count = match counts {
+        Counts::Whole(n) | Counts::Even(n, _) => *n as u64,
+        Counts::Uneven(counts) => direct::label(counts.iter().map(|&n| n as u64)),
+    };
+    let what = call.kind as u64 | u64::from(root as u32) << 32;
+    direct::label([what, wire.label(), count])
 }
 
 /// The MPI arguments, given the sides and whether the call is in place.
@@ -401,7 +437,7 @@ fn native(
     let op = match (wire.combine, call.op) {
         (Combine::Library(op), _) => mpi.op(own_op::library(op)),
         // No MPI call is made then.
-        (Combine::Own(_), _) if wire.algorithm == Algorithm::Direct => mpi.op_null(),
+        (Combine::Own(_), _) if wire.algorithm != Algorithm::Library => mpi.op_null(),
         (Combine::Own(op), _) => own_op::handle(mpi, op, dtype)?,
         (Combine::Caller, Some(Op::Native(op))) => op,
         (Combine::Caller, _) => return Err(Error::Type("op: expected an MPI.Op".into())),

@@ -62,8 +62,24 @@ pub struct Wire {
     pub slice: Option<usize>,
     /// How it is made.
     pub algorithm: Algorithm,
-    /// Whether that hangs on [`crate::Place`], which the ranks must agree on first.
+    /// Whether that hangs on what the ranks must first agree on ([`crate::Standing`]).
     pub open: bool,
+}
+
+impl Wire {
+    /// A number that is the same where elements are of one kind and are combined alike.
+    pub(crate) fn label(&self) -> u64 {
+        let op = match self.combine {
+            Combine::Own(op) | Combine::Library(op) => op as u64,
+            Combine::Caller => u64::from(u8::MAX),
+        };
+        let dtype = self.element.dtype();
+        u64::from(dtype.code.0)
+            | u64::from(dtype.bits) << 8
+            | u64::from(dtype.lanes) << 16
+            | op << 32
+            | u64::from(self.mean) << 40
+    }
 }
 
 /// Elements of one call where counts are `int`: a round number well below 2^31.
@@ -95,15 +111,16 @@ pub fn wire(agreed: &Agreed) -> Result<Wire> {
         AgreedOp::Builtin(op) => Some(op),
     };
     let open = kernel.is_some_and(|op| algorithm::open(agreed, dtype, op));
-    if let Some(op) = kernel
-        && algorithm::algorithm(agreed, dtype, op) == Algorithm::Direct
-    {
+    let algorithm = kernel.map_or(Algorithm::Library, |op| {
+        algorithm::algorithm(agreed, dtype, op)
+    });
+    if let (Some(op), false) = (kernel, algorithm == Algorithm::Library) {
         return Ok(Wire {
             element: Element::Memory(dtype),
             combine: Combine::Own(op),
             mean,
             slice: None,
-            algorithm: Algorithm::Direct,
+            algorithm,
             open,
         });
     }

@@ -3,16 +3,19 @@
 //! Knows addresses and kernels, not messages. 16- and 8-bit floats are added up in float32 and rounded
 //! once, as everywhere in dlmpi.
 
+use std::mem::MaybeUninit;
+
 use dlpack_core::DType;
 
 use crate::error::{Result, value_error};
 use crate::kernels::{self, Kernel, Narrow, ReduceOp, Widen};
 
 /// Bytes per step of one contribution: several fit in the first-level cache.
-const STEP_BYTES: usize = 8192;
+pub(super) const STEP_BYTES: usize = 8192;
 /// Elements per step that are widened, and float32 that they become at most (complex32: pairs).
 const STEP: usize = 1024;
 const WIDE: usize = 2 * STEP;
+type Wide = MaybeUninit<[f32; WIDE]>;
 
 /// How two elements become one.
 #[derive(Clone, Copy)]
@@ -75,6 +78,59 @@ impl Fold {
             item: dtype.itemsize().ok_or_else(unknown)?,
             mean: mean.then_some(ranks as u64),
         })
+    }
+
+    /// Bytes of a step, at most `STEP_BYTES`.
+    pub fn step_bytes(&self) -> usize {
+        match self.form {
+            Form::Plain(_) => (STEP_BYTES / self.item).max(1) * self.item,
+            Form::Widened { .. } => STEP * self.item,
+        }
+    }
+
+    /// Combines `n` elements of each block, at most a step, into `out`.
+    ///
+    /// # Safety
+    /// - Every block is valid for `n` elements of the dtype, and `out` has room for them and lies apart.
+    #[inline]
+    pub unsafe fn combine(&self, blocks: &[*const u8], out: *mut u8, n: usize) {
+        let Some((&first, rest)) = blocks.split_first() else {
+            return;
+        };
+        match self.form {
+            // SAFETY:
+            // - by the caller's promise.
+            Form::Plain(kernel) => unsafe {
+                std::ptr::copy_nonoverlapping(first, out, n * self.item);
+                // The operations commute.
+                rest.iter().for_each(|&block| kernel(block, out, n));
+                if let Some(divisor) = self.mean {
+                    kernels::scale(self.dtype, out, n, divisor);
+                }
+            },
+            Form::Widened {
+                widen,
+                narrow,
+                kernel,
+                to,
+            } => {
+                let (mut sum, mut next) = (Wide::uninit(), Wide::uninit());
+                let (sum, next) = (sum.as_mut_ptr().cast::<f32>(), next.as_mut_ptr().cast());
+                // SAFETY:
+                // - as above; both have room for a step, widened.
+                unsafe {
+                    widen(first, sum, n);
+                    for &block in rest {
+                        widen(block, next, n);
+                        kernel(next.cast(), sum.cast(), n);
+                    }
+                    if let Some(divisor) = self.mean {
+                        kernels::scale(to, sum.cast(), n, divisor);
+                    }
+                    narrow(sum, out, n);
+                }
+            }
+        }
     }
 
     /// Combines `n` elements.
@@ -145,17 +201,21 @@ impl Fold {
         at: usize,
         n: usize,
     ) {
-        let (mut sum, mut next) = ([0f32; WIDE], [0f32; WIDE]);
+        let (mut sum, mut next) = (Wide::uninit(), Wide::uninit());
+        let (sum, next) = (
+            sum.as_mut_ptr().cast::<f32>(),
+            next.as_mut_ptr().cast::<f32>(),
+        );
         for (rank, block) in from.blocks.iter().enumerate() {
             let block = block.wrapping_add(at).cast_const();
             // SAFETY:
             // - the block holds `n` elements, and the arrays have room for STEP of them, widened.
             unsafe {
                 if rank == 0 {
-                    widen(block, sum.as_mut_ptr(), n);
+                    widen(block, sum, n);
                 } else {
-                    widen(block, next.as_mut_ptr(), n);
-                    kernel(next.as_ptr().cast(), sum.as_mut_ptr().cast(), n);
+                    widen(block, next, n);
+                    kernel(next.cast(), sum.cast(), n);
                 }
             }
         }
@@ -163,9 +223,9 @@ impl Fold {
         // - as above; the result's place has room for `n` elements.
         unsafe {
             if let Some(divisor) = self.mean {
-                kernels::scale(to, sum.as_mut_ptr().cast(), n, divisor);
+                kernels::scale(to, sum.cast(), n, divisor);
             }
-            narrow(sum.as_ptr(), from.out.wrapping_add(at), n);
+            narrow(sum, from.out.wrapping_add(at), n);
         }
     }
 }

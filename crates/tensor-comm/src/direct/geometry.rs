@@ -48,6 +48,28 @@ impl Geometry {
         }
     }
 
+    /// The same with blocks of at most `bytes` bytes.
+    pub fn within(extent: Extent, ranks: usize, item: usize, bytes: usize) -> Geometry {
+        let block = (bytes / item.max(1) / ALIGN).max(1) * ALIGN;
+        let share = match extent {
+            Extent::Whole(_) => ranks,
+            Extent::Blocks(_) => 1,
+        };
+        Geometry {
+            extent,
+            ranks,
+            chunk: block * share,
+        }
+    }
+
+    /// Number of elements.
+    pub fn total(&self) -> usize {
+        match &self.extent {
+            Extent::Whole(n) => *n,
+            Extent::Blocks(blocks) => blocks.iter().map(|block| block.1).sum(),
+        }
+    }
+
     /// Number of chunks.
     pub fn chunks(&self) -> usize {
         let longest = match &self.extent {

@@ -23,7 +23,7 @@ use crate::ground::peers::{self, Peers};
 use crate::wiretype::byte;
 
 /// Bytes of the whole reduction from which two waits are cheaper than the copies through the library.
-const LEAST: usize = 256 << 10;
+pub(crate) const LEAST: usize = 256 << 10;
 /// Bytes that are read of one rank before they are combined: what all send stays in the second-level cache.
 const STEP: usize = 128 << 10;
 /// What ranks tell each other: whether others can use their memory, and the addresses of contributions and

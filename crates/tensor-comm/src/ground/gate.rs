@@ -3,11 +3,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use mpi_runtime::StatusPtr;
+
+use super::arena::{Arena, Idle};
 use super::exchange::Exchange;
 use super::fingerprint::Fingerprint;
 use super::settings::Settings;
 use super::state::State;
-use crate::agreed::Place;
+use crate::agreed::Standing;
 use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
@@ -15,6 +18,9 @@ use crate::direct::Lane;
 use crate::error::{Error, Result};
 use crate::trace::{self, Span};
 use crate::watch::{self, About, Entered};
+
+/// Collectives of a communicator before memory is shared for the sake of small ones.
+const SETTLED: u64 = 16;
 
 /// The gate of one call.
 pub(crate) struct Gate {
@@ -121,9 +127,49 @@ impl Gate {
         }
     }
 
-    /// Where the ranks run, as far as they have agreed on it.
-    pub fn place(&self) -> Place {
-        self.state().map_or(Place::Unknown, |state| state.place())
+    /// What the ranks know of each other.
+    pub fn standing(&self) -> Standing {
+        self.numbered
+            .as_ref()
+            .map_or(Standing::NONE, |numbered| Standing {
+                place: numbered.state.place(),
+                shares: numbered.state.shares(),
+                reads: numbered.state.peers().is_some(),
+                settled: numbered.sequence > SETTLED,
+            })
+    }
+
+    /// Agrees where the ranks run, and whether they share memory. Every rank must do so at the same blocking
+    /// call.
+    pub fn agree_standing(&self) -> Result<()> {
+        let Some(Numbered {
+            state, settings, ..
+        }) = &self.numbered
+        else {
+            return Ok(());
+        };
+        state.agree_place()?;
+        state.agree_arena(settings.allreduce)
+    }
+
+    /// Runs `work` on the memory that the ranks share. It is given what to call now and then while it waits for
+    /// other ranks: they may wait for MPI's work on this one, or have revoked the communicator.
+    pub fn with_arena<T>(&self, work: impl FnOnce(&Arena, Idle<'_>) -> Result<T>) -> Result<T> {
+        let nowhere = || Error::State("dlmpi: these ranks share no memory".into());
+        let state = self.state().ok_or_else(nowhere)?;
+        let arena = state.arena().ok_or_else(nowhere)?;
+        let (mpi, any) = (self.comm.mpi(), self.comm.mpi().constants().any_source);
+        let [_, tag] = state.spare_tags();
+        let idle = || {
+            // A message that is never there: MPI looks through all that it has to do.
+            if let Some(private) = state.private(false)? {
+                // SAFETY:
+                // - no status is asked for.
+                unsafe { mpi.iprobe(any, tag, private, StatusPtr::ignore()) }?;
+            }
+            Ok(())
+        };
+        work(arena, &idle).map_err(|error| state.report(error))
     }
 
     /// Agrees where the ranks run. Every rank must do so at the same call.

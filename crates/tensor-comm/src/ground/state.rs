@@ -9,14 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use mpi_runtime::{Keyval, Mpi};
 
+use super::arena::Arena;
 use super::patience::Patience;
 use super::peers::Peers;
 use super::place;
 use super::private::{self, Private};
 use super::process;
 use super::receives::Receives;
+use super::settings::Choice;
 use super::turns::Turns;
-use crate::agreed::Place;
+use crate::agreed::{Place, Shares};
+use crate::algorithm;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 
@@ -40,6 +43,8 @@ pub(crate) struct State {
     place: OnceLock<Place>,
     /// Their processes, where they have found that they can read each other's memory.
     peers: OnceLock<Arc<Peers>>,
+    /// What the ranks share, once they have agreed on it.
+    arena: OnceLock<Option<Arena>>,
     /// A number that all ranks know this communicator by, once they have agreed on it, else 0.
     id: AtomicU64,
     /// The members' ranks in `COMM_WORLD`, once somebody asked.
@@ -78,6 +83,7 @@ impl State {
             receives: Mutex::default(),
             place: OnceLock::new(),
             peers: OnceLock::new(),
+            arena: OnceLock::new(),
             id: AtomicU64::new(0),
             members: OnceLock::new(),
             holder: AtomicUsize::new(0),
@@ -229,6 +235,33 @@ impl State {
     /// The ranks' processes, where all have found that they can read each other's memory.
     pub fn peers(&self) -> Option<Arc<Peers>> {
         self.peers.get().cloned()
+    }
+
+    /// Whether the ranks share memory, as far as they have agreed on it.
+    pub fn shares(&self) -> Shares {
+        match self.arena.get() {
+            None => Shares::Unknown,
+            Some(None) => Shares::No,
+            Some(Some(_)) => Shares::Yes,
+        }
+    }
+
+    /// The memory that the ranks share.
+    pub fn arena(&self) -> Option<&Arena> {
+        self.arena.get().and_then(Option::as_ref)
+    }
+
+    /// Agrees whether the ranks share memory, and makes it so where that is of use, after it is known where
+    /// they run. At the same blocking call on every rank.
+    pub fn agree_arena(&self, choice: Choice) -> Result<()> {
+        if self.arena.get().is_none() {
+            let arena = match algorithm::may_share(choice, self.place(), self.size) {
+                true => Arena::agree(self.comm)?,
+                false => None,
+            };
+            self.arena.get_or_init(|| arena);
+        }
+        Ok(())
     }
 
     /// A tag for the private duplicate that tells concurrent exchanges apart, and the phases of a call: two

@@ -25,10 +25,11 @@ impl Taken {
             stage: any(Side::is_staged),
             pack: any(Side::is_packed),
             software: plan.software,
-            algorithm: match (&plan.direct, &plan.slicing) {
-                (Some(_), _) => "direct exchange",
-                (None, Some(_)) => "library, in slices",
-                (None, None) => "library",
+            algorithm: match (&plan.shared, &plan.direct, &plan.slicing) {
+                (Some(_), ..) => "shared memory",
+                (None, Some(_), _) => "direct exchange",
+                (None, None, Some(_)) => "library, in slices",
+                (None, None, None) => "library",
             },
         }
     }

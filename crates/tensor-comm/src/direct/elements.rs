@@ -1,0 +1,143 @@
+//! The elements of a reduction as they lie: in one piece, or in many that follow each other.
+
+use std::sync::Arc;
+
+/// Consecutive elements.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    /// Where they lie.
+    pub at: *mut u8,
+    /// Where they begin among all, in bytes.
+    pub first: usize,
+    /// How long they are.
+    pub bytes: usize,
+}
+
+/// All elements, by their bytes.
+#[derive(Debug, Clone)]
+pub(crate) enum Elements {
+    /// One after the other from this address on.
+    Flat(*mut u8),
+    /// In pieces that leave nothing out.
+    Pieces(Arc<[Piece]>),
+}
+
+impl Elements {
+    /// Where `first` lies, if all that follows it does too.
+    #[inline]
+    pub fn flat(&self, first: usize) -> Option<*mut u8> {
+        match self {
+            Elements::Flat(base) => Some(base.wrapping_add(first)),
+            Elements::Pieces(_) => None,
+        }
+    }
+
+    /// Copies `bytes` bytes from byte `first` on.
+    ///
+    /// # Safety
+    /// - The bytes are there; `to` has room for them and lies apart.
+    #[inline]
+    pub unsafe fn read(&self, first: usize, bytes: usize, to: *mut u8) {
+        match self {
+            // SAFETY:
+            // - by the caller's promise.
+            Elements::Flat(base) => unsafe {
+                std::ptr::copy_nonoverlapping(base.wrapping_add(first), to, bytes);
+            },
+            Elements::Pieces(pieces) => each(pieces, first, bytes, |at, since, n| {
+                // SAFETY:
+                // - by the caller's promise; the part is within the piece.
+                unsafe { std::ptr::copy_nonoverlapping(at, to.wrapping_add(since), n) };
+            }),
+        }
+    }
+
+    /// The reverse of [`Elements::read`].
+    ///
+    /// # Safety
+    /// - As for it, with the bytes written and `from` read.
+    #[inline]
+    pub unsafe fn write(&self, first: usize, bytes: usize, from: *const u8) {
+        match self {
+            // SAFETY:
+            // - by the caller's promise.
+            Elements::Flat(base) => unsafe {
+                std::ptr::copy_nonoverlapping(from, base.wrapping_add(first), bytes);
+            },
+            Elements::Pieces(pieces) => each(pieces, first, bytes, |at, since, n| {
+                // SAFETY:
+                // - by the caller's promise; the part is within the piece.
+                unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(since), at, n) };
+            }),
+        }
+    }
+}
+
+/// Calls `part` with the address, the distance from `first` and the length of each part of the pieces.
+#[inline]
+fn each(pieces: &[Piece], first: usize, bytes: usize, mut part: impl FnMut(*mut u8, usize, usize)) {
+    let end = first + bytes;
+    let start = pieces.partition_point(|piece| piece.first + piece.bytes <= first);
+    for piece in pieces.get(start..).unwrap_or_default() {
+        if piece.first >= end {
+            break;
+        }
+        let from = piece.first.max(first);
+        let to = (piece.first + piece.bytes).min(end);
+        part(
+            piece.at.wrapping_add(from - piece.first),
+            from - first,
+            to - from,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_read_and_written_as_if_they_were_one(
+            lengths in prop::collection::vec(1usize..200, 1..20),
+            cut in (0.0..1.0f64, 0.0..1.0f64),
+        ) {
+            let total: usize = lengths.iter().sum();
+            let whole: Vec<u8> = (0..total).map(|i| (i * 7 % 251) as u8).collect();
+            let mut parts: Vec<Vec<u8>> = Vec::new();
+            let mut at = 0;
+            for n in &lengths {
+                parts.push(whole[at..at + n].to_vec());
+                at += n;
+            }
+            let mut first = 0;
+            let pieces = parts.iter_mut().map(|part| {
+                first += part.len();
+                Piece { at: part.as_mut_ptr(), first: first - part.len(), bytes: part.len() }
+            });
+            let pieces = Elements::Pieces(pieces.collect());
+            let first = (cut.0 * total as f64) as usize;
+            let n = (cut.1 * (total - first) as f64) as usize;
+            let mut flat = vec![0xee; n + 200];
+            // SAFETY:
+            // - the vectors hold what is read and written.
+            unsafe {
+                pieces.read(first, n, flat.as_mut_ptr());
+                prop_assert_eq!(&flat[..n], &whole[first..first + n]);
+                prop_assert!(flat[n..].iter().all(|&byte| byte == 0xee));
+                flat[..n].iter_mut().for_each(|byte| *byte = !*byte);
+                pieces.write(first, n, flat.as_ptr());
+                let mut copy = vec![0u8; total + 3];
+                Elements::Flat(copy.as_mut_ptr()).write(3, n, flat.as_ptr());
+                prop_assert_eq!(&copy[3..3 + n], &flat[..n]);
+                prop_assert!(copy[..3].iter().chain(&copy[3 + n..]).all(|&byte| byte == 0));
+            }
+            let now: Vec<u8> = parts.concat();
+            for (i, &byte) in now.iter().enumerate() {
+                let written = i >= first && i < first + n;
+                prop_assert_eq!(byte, if written { !whole[i] } else { whole[i] });
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Our own reduction through memory that all ranks of a node have.
+//!
+//! ```text
+//! few bytes:        every rank gives all it has, and each combines all contributions
+//! for each chunk:   every rank gives each other rank the block that this one owns,
+//!                   the owner combines all contributions and keeps a copy of the result there,
+//!                   those who get results take it
+//! ```
+//!
+//! Contributions are combined in the order of the ranks, so all get the same bits. Each byte is copied as
+//! often as a message of a library through its own shared memory is copied in, and never out: kernels read
+//! what the others gave where it lies.
+
+use std::mem::MaybeUninit;
+
+use smallvec::SmallVec;
+
+use super::elements::Elements;
+use super::fold::STEP_BYTES;
+use super::{Fold, Geometry, Goal, Output};
+use crate::error::{Error, Result};
+use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
+use crate::scratch::Scratch;
+
+/// Bytes up to which every rank combines everything: two messages less, and twice the arithmetic.
+const ONCE: usize = 8 << 10;
+
+/// A reduction through shared memory, ready.
+pub(crate) struct Shared {
+    pub rank: usize,
+    pub ranks: usize,
+    /// Blocks of it fit an area's.
+    pub geometry: Geometry,
+    pub goal: Goal,
+    pub fold: Fold,
+    /// Bytes of an element.
+    pub item: usize,
+    /// This rank's contributions.
+    pub input: Elements,
+    pub output: Target,
+    /// A number that is the same on ranks whose calls match.
+    pub label: u64,
+}
+
+/// Where this rank's results go: [`Output`], in any form.
+pub(crate) enum Target {
+    /// All elements.
+    Whole(Elements),
+    /// As [`Output::Owned`].
+    Owned(*mut u8, bool),
+    /// Nowhere.
+    Nowhere,
+}
+
+// SAFETY:
+// - its addresses are only used while it runs, and their owner keeps that memory.
+unsafe impl Send for Shared {}
+
+impl From<Output> for Target {
+    fn from(output: Output) -> Target {
+        match output {
+            Output::Whole(base) => Target::Whole(Elements::Flat(base)),
+            Output::Owned(base, aliased) => Target::Owned(base, aliased),
+            Output::Nowhere => Target::Nowhere,
+        }
+    }
+}
+
+/// Elements of a chunk's block on its way.
+#[repr(align(64))]
+struct Step(MaybeUninit<[u8; STEP_BYTES]>);
+
+/// Bytes that an area has for each rank's block.
+pub(crate) const fn block_bytes(ranks: usize) -> usize {
+    AREA / ranks / 64 * 64
+}
+
+impl Shared {
+    /// Runs it. `idle` is called now and then while others are waited for.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] on every rank where the calls differ in what the label stands for; nothing was
+    /// written then.
+    ///
+    /// # Safety
+    /// - The input holds the contributions that the geometry divides, and the output has room for the results;
+    ///   they are one place, or lie apart; nothing else touches them until this returns.
+    pub unsafe fn run(&self, arena: &Arena, idle: Idle<'_>) -> Result<()> {
+        let mut turn = arena.enter();
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe {
+            match self.geometry.total() * self.item {
+                bytes if bytes <= ONCE && self.goal != Goal::Owner => {
+                    self.once(&mut turn, bytes, idle)
+                }
+                _ => self.in_chunks(&mut turn, idle),
+            }
+        }
+    }
+
+    /// Everything in one step.
+    ///
+    /// # Safety
+    /// - As for [`Shared::run`].
+    unsafe fn once(&self, turn: &mut Turn<'_>, bytes: usize, idle: Idle<'_>) -> Result<()> {
+        let step = turn.first();
+        turn.made(1);
+        let beside = bytes <= BESIDE;
+        let place = |rank| match beside {
+            true => turn.beside(rank, step),
+            false => turn.area(rank, step),
+        };
+        if !beside {
+            self.others()
+                .try_for_each(|rank| turn.was_done(rank, step.saturating_sub(1), idle))?;
+        }
+        // SAFETY:
+        // - the input holds so many bytes, and the place has room for them. What was there was read by all:
+        //   beside the counters, since all have given in the last step; else they are done.
+        unsafe { self.input.read(0, bytes, place(self.rank)) };
+        turn.give(step, self.label);
+        let matched = self.all_given(turn, step, idle);
+        if matched.is_ok() {
+            let gets = match self.goal {
+                Goal::Root(root) => root == self.rank,
+                Goal::All | Goal::Owner => true,
+            };
+            if let (Target::Whole(output), true) = (&self.output, gets) {
+                let from = |rank, at: usize| place(rank).wrapping_add(at).cast_const();
+                let write = |at, result, n| {
+                    // SAFETY:
+                    // - the output has room, by the caller's promise, and lies apart from what is shared.
+                    unsafe { output.write(at, n, result) };
+                };
+                // SAFETY:
+                // - all have given.
+                unsafe { self.combine(from, bytes, None, |_| None, write) };
+            }
+        }
+        turn.done(step);
+        matched
+    }
+
+    /// In chunks, each rank combining the blocks that it owns.
+    ///
+    /// # Safety
+    /// - As for [`Shared::run`].
+    unsafe fn in_chunks(&self, turn: &mut Turn<'_>, idle: Idle<'_>) -> Result<()> {
+        let (item, chunks) = (self.item, self.geometry.chunks());
+        let kept = match self.output {
+            Target::Owned(home, true) => Some((home, self.owned() * item)),
+            _ => None,
+        };
+        let scratch = kept.map(|(_, bytes)| Scratch::new(bytes)).transpose()?;
+        let place = |owner: usize, target: usize, step| {
+            let block = target * block_bytes(self.ranks);
+            turn.area(owner, step).wrapping_add(block)
+        };
+        let give = |chunk: usize, step: u64| {
+            self.others()
+                .try_for_each(|rank| turn.was_done(rank, step.saturating_sub(1), idle))?;
+            for target in self.others() {
+                let (first, n) = self.geometry.block(chunk, target);
+                // SAFETY:
+                // - contributions are within the input; a block has room for them, and its reader was done with
+                //   what was there.
+                unsafe {
+                    self.input
+                        .read(first * item, n * item, place(self.rank, target, step))
+                };
+            }
+            turn.give(step, self.label);
+            Ok::<(), Error>(())
+        };
+        let start = turn.first();
+        if chunks > 0 {
+            give(0, start)?;
+        }
+        for chunk in 0..chunks {
+            let step = start + chunk as u64;
+            let matched = self.all_given(turn, step, idle);
+            if let Err(error) = matched {
+                turn.done(step);
+                turn.made(1);
+                return Err(error);
+            }
+            if chunk + 1 < chunks {
+                give(chunk + 1, step + 1)?;
+            }
+            let (first, n) = self.geometry.block(chunk, self.rank);
+            let from = |rank, at: usize| place(rank, self.rank, step).wrapping_add(at).cast_const();
+            let share = match self.goal {
+                Goal::All => true,
+                Goal::Root(root) => root != self.rank,
+                Goal::Owner => false,
+            };
+            let shared = place(self.rank, self.rank, step);
+            let keep = |at: usize| share.then(|| shared.wrapping_add(at));
+            // Blocks that ranks own as a whole are contiguous over the chunks.
+            let since = (first - self.geometry.block(0, self.rank).0) * item;
+            let write = |at: usize, result: *const u8, n: usize| match (&self.output, &scratch) {
+                // SAFETY:
+                // - results have room where they go, by the caller's promise; the own contribution to these very
+                //   elements was read, and those of later chunks are elsewhere, or kept apart.
+                (Target::Whole(output), _) => unsafe {
+                    output.write(first * item + at, n, result);
+                },
+                // SAFETY:
+                // - as above.
+                (Target::Owned(..), Some(kept)) => unsafe {
+                    Elements::Flat(kept.ptr()).write(since + at, n, result);
+                },
+                // SAFETY:
+                // - as above.
+                (Target::Owned(home, _), None) => unsafe {
+                    Elements::Flat(*home).write(since + at, n, result);
+                },
+                (Target::Nowhere, _) => {}
+            };
+            // SAFETY:
+            // - all have given; the place of results was read by all that take some, since they have given this
+            //   step after that.
+            unsafe { self.combine(from, n * item, Some(first * item), keep, write) };
+            turn.done(step);
+            if let (Target::Whole(output), true) = (&self.output, self.goal != Goal::Owner) {
+                for source in self.others() {
+                    turn.was_done(source, step + 1, idle)?;
+                    let (first, n) = self.geometry.block(chunk, source);
+                    // SAFETY:
+                    // - its owner is done, so the results are there.
+                    unsafe { output.write(first * item, n * item, place(source, source, step)) };
+                }
+            }
+        }
+        if let (Some((home, bytes)), Some(kept)) = (kept, &scratch) {
+            // SAFETY:
+            // - the results of this rank, kept apart until all contributions had been given.
+            unsafe { std::ptr::copy_nonoverlapping(kept.ptr(), home, bytes) };
+        }
+        turn.made(chunks as u64);
+        Ok(())
+    }
+
+    /// Combines `bytes` bytes of all ranks' contributions, in steps: `from` says where a rank's lie, `own`
+    /// where this rank's begin in the input if they are not there, `keep` where results are wanted besides
+    /// where `write` brings them.
+    ///
+    /// # Safety
+    /// - The contributions are there, and nobody writes them; the places of results have room and lie apart
+    ///   from them.
+    unsafe fn combine(
+        &self,
+        from: impl Fn(usize, usize) -> *const u8,
+        bytes: usize,
+        own: Option<usize>,
+        keep: impl Fn(usize) -> Option<*mut u8>,
+        write: impl Fn(usize, *const u8, usize),
+    ) {
+        let mut mine = Step(MaybeUninit::uninit());
+        let mut sum = Step(MaybeUninit::uninit());
+        let step = self.fold.step_bytes();
+        for at in (0..bytes).step_by(step) {
+            let n = step.min(bytes - at);
+            let blocks: SmallVec<[*const u8; 4]> = (0..self.ranks)
+                .map(|rank| match own.filter(|_| rank == self.rank) {
+                    None => from(rank, at),
+                    Some(first) => self.input.flat(first + at).map_or_else(
+                        || {
+                            let mine = mine.0.as_mut_ptr().cast();
+                            // SAFETY:
+                            // - a step has room for it.
+                            unsafe { self.input.read(first + at, n, mine) };
+                            mine.cast_const()
+                        },
+                        <*mut u8>::cast_const,
+                    ),
+                })
+                .collect();
+            let result = keep(at).unwrap_or_else(|| sum.0.as_mut_ptr().cast());
+            // SAFETY:
+            // - every block holds `n` bytes of whole elements, and so does the place of the result.
+            unsafe { self.fold.combine(&blocks, result, n / self.item) };
+            write(at, result, n);
+        }
+    }
+
+    /// Waits until all have given; whether their calls match this one.
+    fn all_given(&self, turn: &Turn<'_>, step: u64, idle: Idle<'_>) -> Result<()> {
+        let mut other = None;
+        for rank in self.others() {
+            if turn.given(rank, step, idle)? != self.label {
+                other = Some(rank);
+            }
+        }
+        match other {
+            None => Ok(()),
+            Some(rank) => Err(Error::Mismatch(format!(
+                "the ranks called different reductions: rank {rank}'s differs from rank {}'s in operation, dtype, number of elements, reduce operation or root; DLMPI_CHECK=always says what each rank called",
+                self.rank
+            ))),
+        }
+    }
+
+    /// The other ranks, each rank starting with another one.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, ranks) = (self.rank, self.ranks);
+        (1..ranks).map(move |distance| (rank + distance) % ranks)
+    }
+
+    /// Elements that this rank owns.
+    fn owned(&self) -> usize {
+        (0..self.geometry.chunks())
+            .map(|chunk| self.geometry.block(chunk, self.rank).1)
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Ranks that are threads: every kind of call, one after the other on one piece of shared memory, against
+//! sums of integers.
+
+use std::sync::Barrier;
+
+use dlpack_core::DType;
+use half::bf16;
+use proptest::prelude::*;
+
+use super::*;
+use crate::direct::{Extent, Piece, label};
+use crate::kernels::ReduceOp;
+
+/// What all ranks call alike.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    goal: Goal,
+    /// Elements; of a rank's block where each rank owns one.
+    n: usize,
+    in_place: bool,
+    /// Elements of a piece, if they are not in one piece.
+    pieces: Option<usize>,
+}
+
+fn value(rank: usize, element: usize, call: usize) -> i64 {
+    ((rank + 1) * (element % 1009 + 3) * (call + 1)) as i64
+}
+
+fn pieces_of(data: &mut [i64], length: usize) -> Elements {
+    let mut first = 0;
+    let pieces: Vec<Piece> = data
+        .chunks_mut(length)
+        .map(|part| {
+            let bytes = size_of_val(part);
+            first += bytes;
+            Piece {
+                at: part.as_mut_ptr().cast(),
+                first: first - bytes,
+                bytes,
+            }
+        })
+        .collect();
+    Elements::Pieces(pieces.into())
+}
+
+/// One rank's call; says whether its results and what must not be touched are right.
+fn call(arena: &Arena, (rank, ranks): (usize, usize), asked: Asked, number: usize) -> bool {
+    let Asked {
+        goal,
+        n,
+        in_place,
+        pieces,
+    } = asked;
+    let blocks = goal == Goal::Owner;
+    let total = if blocks { n * ranks } else { n };
+    let extent = match blocks {
+        true => Extent::Blocks((0..ranks).map(|rank| (rank * n, n)).collect()),
+        false => Extent::Whole(n),
+    };
+    let gets = goal == Goal::All || blocks || goal == Goal::Root(rank);
+    let mut input: Vec<i64> = (0..total).map(|i| value(rank, i, number)).collect();
+    let before = input.clone();
+    let mut output = vec![-7i64; n];
+    let target = match in_place {
+        true => &mut input,
+        false => &mut output,
+    };
+    let at: *mut u8 = target.as_mut_ptr().cast();
+    let to = match (gets, blocks, pieces) {
+        (false, ..) => Target::Nowhere,
+        (_, true, _) => Target::Owned(at, in_place),
+        (_, false, Some(length)) => Target::Whole(pieces_of(target, length)),
+        (_, false, None) => Target::Whole(Elements::Flat(at)),
+    };
+    let from = match pieces {
+        Some(length) => pieces_of(&mut input, length),
+        None => Elements::Flat(input.as_mut_ptr().cast()),
+    };
+    let shared = Shared {
+        rank,
+        ranks,
+        geometry: Geometry::within(extent, ranks, 8, block_bytes(ranks)),
+        goal,
+        fold: Fold::new(ReduceOp::Sum, DType::I64, ranks, false).expect("a kernel"),
+        item: 8,
+        input: from,
+        output: to,
+        label: 1,
+    };
+    // SAFETY:
+    // - the vectors hold what the geometry says, and nobody else has them.
+    unsafe { shared.run(arena, &|| Ok(())) }.expect("calls match");
+    let start = if blocks { rank * n } else { 0 };
+    let right = |i: usize| (0..ranks).map(|r| value(r, start + i, number)).sum::<i64>();
+    let result = if in_place { &input } else { &output };
+    let results = !gets || (0..n).all(|i| result[i] == right(i));
+    let kept = in_place || input == before;
+    results && kept && (gets || in_place || output.iter().all(|&x| x == -7))
+}
+
+/// Runs `work` on as many threads as ranks.
+fn on_ranks<T: Send>(ranks: usize, work: impl Fn(&Arena, usize) -> T + Sync) -> Vec<T> {
+    let arenas = Arena::among_threads(ranks);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = arenas
+            .iter()
+            .enumerate()
+            .map(|(rank, arena)| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(arena, rank)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
+    })
+}
+
+fn asked() -> impl Strategy<Value = (usize, usize, usize, bool, Option<usize>)> {
+    let sizes = prop_oneof![
+        1usize..20,
+        1000usize..1100,
+        30_000usize..40_000,
+        200_000usize..300_000
+    ];
+    (
+        0usize..4,
+        0usize..4,
+        sizes,
+        any::<bool>(),
+        prop::option::of(1usize..3000),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn calls_of_every_kind_follow_each_other(
+        ranks in 2usize..5,
+        calls in prop::collection::vec(asked(), 1..12),
+    ) {
+        let right = on_ranks(ranks, |arena, rank| {
+            calls.iter().enumerate().all(|(number, &(kind, root, n, in_place, pieces))| {
+                let goal = match kind {
+                    0 | 1 => Goal::All,
+                    2 => Goal::Root(root % ranks),
+                    _ => Goal::Owner,
+                };
+                let pieces = pieces.filter(|_| goal != Goal::Owner);
+                // Who gets nothing has no place to work in.
+                let in_place = in_place && (goal == Goal::All || goal == Goal::Owner);
+                call(arena, (rank, ranks), Asked { goal, n, in_place, pieces }, number)
+            })
+        });
+        prop_assert_eq!(right, vec![true; ranks]);
+    }
+}
+
+#[test]
+fn calls_that_differ_are_an_error_on_all_ranks_and_the_next_ones_work() {
+    for ranks in 2..5 {
+        let right = on_ranks(ranks, |arena, rank| {
+            let mut data = vec![1.0f32; 100_000];
+            let at: *mut u8 = data.as_mut_ptr().cast();
+            let run = |n: usize| {
+                let shared = Shared {
+                    rank,
+                    ranks,
+                    geometry: Geometry::within(Extent::Whole(n), ranks, 4, block_bytes(ranks)),
+                    goal: Goal::All,
+                    fold: Fold::new(ReduceOp::Sum, DType::F32, ranks, false).expect("a kernel"),
+                    item: 4,
+                    input: Elements::Flat(at),
+                    output: Target::Whole(Elements::Flat(at)),
+                    label: label([n as u64]),
+                };
+                // SAFETY:
+                // - the vector holds at least `n` elements.
+                unsafe { shared.run(arena, &|| Ok(())) }
+            };
+            // One step on all ranks, however many chunks each would make.
+            let lengths = [2, 100_000, 3, 3000];
+            let mismatch = matches!(run(lengths[rank]), Err(Error::Mismatch(_)));
+            let untouched = data.iter().all(|&x| x == 1.0);
+            mismatch && untouched && run(90_000).is_ok() && run(5).is_ok()
+        });
+        assert_eq!(right, vec![true; ranks]);
+    }
+}
+
+#[test]
+fn narrow_floats_are_rounded_once_and_divided_before() {
+    let barrier = Barrier::new(3);
+    let results = on_ranks(3, |arena, rank| {
+        barrier.wait();
+        [10usize, 5000, 300_000].map(|n| {
+            let mut data = vec![bf16::from_f32([256.0, 1.0, 1.0][rank]); n];
+            let at: *mut u8 = data.as_mut_ptr().cast();
+            let shared = Shared {
+                rank,
+                ranks: 3,
+                geometry: Geometry::within(Extent::Whole(n), 3, 2, block_bytes(3)),
+                goal: Goal::All,
+                fold: Fold::new(ReduceOp::Sum, DType::BF16, 3, n == 5000).expect("a kernel"),
+                item: 2,
+                input: Elements::Flat(at),
+                output: Target::Whole(Elements::Flat(at)),
+                label: 1,
+            };
+            // SAFETY:
+            // - the vector holds `n` elements.
+            unsafe { shared.run(arena, &|| Ok(())) }.expect("calls match");
+            let right = bf16::from_f32(if n == 5000 { 86.0 } else { 258.0 });
+            data.iter().all(|&x| x == right)
+        })
+    });
+    // Adding with rounding each time would stay at 256.
+    assert_eq!(results, vec![[true; 3]; 3]);
+}
