@@ -1,0 +1,101 @@
+//! The messages of a reduction under way: started, waited for, and called off where it fails.
+
+use std::ops::Deref;
+
+use mpi_runtime::{Mpi, StatusPtr};
+
+use super::{Direct, Flight, Lane};
+use crate::error::Result;
+use crate::ground::process;
+
+/// How often a receive that was called off is looked at: a message may be in the middle of coming.
+const CALLED_OFF: u32 = 100_000;
+
+impl<D: Deref<Target = Direct>> Flight<D> {
+    /// # Safety
+    /// - `n` elements may be written at `at` until the message has landed.
+    pub(super) unsafe fn receive(&mut self, at: *mut u8, n: usize, source: usize) -> Result<()> {
+        let Direct { mpi, wire, .. } = *self.call;
+        if n > 0 {
+            let count = (n * wire.units) as i64;
+            let Lane { comm, tag, .. } = self.lane;
+            // SAFETY:
+            // - by the caller's promise.
+            let request = unsafe { mpi.irecv(at, count, wire.datatype, source as i32, tag, comm) }?;
+            self.receives.push(self.requests.len());
+            self.requests.push(request);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// - `n` elements lie at `at` until the message has left.
+    pub(super) unsafe fn send(&mut self, at: *const u8, n: usize, target: usize) -> Result<()> {
+        let Direct { mpi, wire, .. } = *self.call;
+        if n > 0 {
+            let count = (n * wire.units) as i64;
+            let Lane { comm, tag, .. } = self.lane;
+            // SAFETY:
+            // - by the caller's promise.
+            let request = unsafe { mpi.isend(at, count, wire.datatype, target as i32, tag, comm) }?;
+            self.requests.push(request);
+        }
+        Ok(())
+    }
+
+    /// Whether all messages that were under way have landed; waits for them if `block`.
+    pub(super) fn land(&mut self, block: bool) -> Result<bool> {
+        if self.requests.is_empty() {
+            return Ok(true);
+        }
+        let mpi = self.call.mpi;
+        // SAFETY:
+        // - the requests are ours, and completed nowhere else.
+        let landed = unsafe {
+            if block {
+                mpi.waitall(&mut self.requests, StatusPtr::ignore())
+                    .map(|()| true)
+            } else {
+                mpi.testall(&mut self.requests, StatusPtr::ignore())
+            }
+        }?;
+        if landed {
+            self.requests.clear();
+            self.receives.clear();
+        }
+        Ok(landed)
+    }
+}
+
+impl<D> Drop for Flight<D> {
+    fn drop(&mut self) {
+        if self.requests.is_empty() {
+            return;
+        }
+        // After an error messages are still under way. Those that have not come are called off, since some
+        // would be written into the caller's tensor, which may go now.
+        if let (Some(mpi), false) = (Mpi::global(), process::finalizing()) {
+            for &receive in &self.receives {
+                let Some(request) = self.requests.get_mut(receive) else {
+                    continue;
+                };
+                if *request == mpi.request_null() {
+                    continue;
+                }
+                // SAFETY:
+                // - the request is ours, and is completed nowhere else. What fails here leaves nothing to do.
+                unsafe {
+                    let _ = mpi.cancel(*request);
+                    for _ in 0..CALLED_OFF {
+                        if mpi.test(request, StatusPtr::ignore()).unwrap_or(true) {
+                            break;
+                        }
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
+        // MPI may still read here.
+        std::mem::forget((self.scratch.take(), self.near.take()));
+    }
+}
