@@ -280,7 +280,9 @@ mod tests {
     #[test]
     fn every_field_is_named_like_its_function() {
         for (field, symbol) in ROWS {
-            assert_eq!(format!("mpi_{field}"), text(symbol).to_lowercase());
+            // Extensions of a library are called MPIX_.
+            let name = text(symbol).to_lowercase().replacen("mpix_", "mpi_", 1);
+            assert_eq!(format!("mpi_{field}"), name);
         }
     }
 }

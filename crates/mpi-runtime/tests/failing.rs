@@ -143,6 +143,7 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
     );
     let (from, to, status, key) = (null(), null_mut(), StatusPtr::ignore(), Keyval::from_raw(0));
     told.hears("MPI_Grequest_start", mpi.grequest_start(Nothing));
+    told.hears("MPIX_Comm_revoke", mpi.comm_revoke(comm));
     told.hears("MPI_Op_create", mpi.op_create::<Nothing>(false));
     calls! { told, mpi:
         comm_create_keyval(delete);
