@@ -122,9 +122,10 @@ class _Kept:
 
     def Revoke(self) -> None:
         """Revoke a communicator, and what is kept besides it."""
+        # First, since the function that MPICH 5 has ends the process, and mpi4py knows.
+        super().Revoke()  # type: ignore[misc]
         if self != mpi.COMM_NULL:
             _native.revoke(self)
-        super().Revoke()  # type: ignore[misc]
 
     def __reduce__(self) -> Any:
         if isinstance(self._owner(), str):

@@ -121,7 +121,8 @@ def test_the_two_modules_see_one_world(comm):
     assert comm == WORLD
     assert comm.rank == WORLD.rank
     assert isinstance(comm, PLAIN.Intracomm)
-    assert MPI.SUM is PLAIN.SUM
+    assert MPI.SUM == PLAIN.SUM
+    assert isinstance(MPI.SUM, PLAIN.Op)
     assert MPI.Status is PLAIN.Status
     if comm.rank == 0:
         comm.Send(np.ones(1), 1)
