@@ -87,16 +87,21 @@ impl Shared {
     ///   they are one place, or lie apart; nothing else touches them until this returns.
     pub unsafe fn run(&self, arena: &Arena, idle: Idle<'_>) -> Result<()> {
         let mut turn = arena.enter();
+        turn.goes_on(idle)?;
         // SAFETY:
         // - by the caller's promise.
-        unsafe {
+        let done = unsafe {
             match self.geometry.total() * self.item {
                 bytes if bytes <= ONCE && self.goal != Goal::Owner => {
                     self.once(&mut turn, bytes, idle)
                 }
                 _ => self.in_chunks(&mut turn, idle),
             }
+        };
+        if !ends_alike(&done) {
+            turn.fails();
         }
+        done
     }
 
     /// Everything in one step.
@@ -138,7 +143,9 @@ impl Shared {
                 unsafe { self.combine(from, bytes, None, |_| None, write) };
             }
         }
-        turn.done(step);
+        if ends_alike(&matched) {
+            turn.done(step);
+        }
         matched
     }
 
@@ -180,10 +187,12 @@ impl Shared {
         for chunk in 0..chunks {
             let step = start + chunk as u64;
             let matched = self.all_given(turn, step, idle);
-            if let Err(error) = matched {
-                turn.done(step);
-                turn.made(1);
-                return Err(error);
+            if matched.is_err() {
+                if ends_alike(&matched) {
+                    turn.done(step);
+                    turn.made(1);
+                }
+                return matched;
             }
             if chunk + 1 < chunks {
                 give(chunk + 1, step + 1)?;
@@ -314,6 +323,11 @@ impl Shared {
             .map(|chunk| self.geometry.block(chunk, self.rank).1)
             .sum()
     }
+}
+
+/// Whether all ranks see the same end: a mismatch shows on every one.
+fn ends_alike(done: &Result<()>) -> bool {
+    matches!(done, Ok(()) | Err(Error::Mismatch(_)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use mpi_runtime::{Basic, BuiltinOp};
 
 use super::segment::Segment;
 use crate::comm::Comm;
-use crate::error::{Result, value_error};
+use crate::error::{Error, Result, value_error};
 
 /// Bytes of one area: a block for each rank.
 pub(crate) const AREA: usize = 512 << 10;
@@ -20,7 +20,7 @@ pub(crate) const AREA: usize = 512 << 10;
 pub(crate) const BESIDE: usize = LINE - 16;
 /// Two cache lines, since processors fetch them in pairs.
 const LINE: usize = 128;
-/// Lines of one rank: what it gave, twice, and how far it is done.
+/// Lines of one rank: what it gave, twice, and how far it is done, or that it failed.
 const LINES: usize = 3;
 const PAGE: usize = 4096;
 /// Communicators of one process that share memory at a time.
@@ -164,11 +164,30 @@ impl Turn<'_> {
         word(0).store(step + 1, Ordering::Release);
     }
 
+    /// This rank will give nothing more, nor be done: nobody waits for it in vain, in later calls either.
+    pub fn fails(&self) {
+        let word = self.arena.word(self.arena.rank, 2, 1);
+        word.store(1, Ordering::Release);
+    }
+
+    /// Whether `rank` has failed.
+    fn has_failed(&self, rank: usize) -> bool {
+        self.arena.word(rank, 2, 1).load(Ordering::Acquire) != 0
+    }
+
+    /// An error where this rank has failed before.
+    pub fn goes_on(&self, idle: Idle<'_>) -> Result<()> {
+        match self.has_failed(self.arena.rank) {
+            true => idle().and(Err(failed(self.arena.rank))),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until `rank` has given in `step`; the label that it gave.
     pub fn given(&self, rank: usize, step: u64, idle: Idle<'_>) -> Result<u64> {
         let line = (step % 2) as usize;
         let word = |word| self.arena.word(rank, line, word);
-        until(|| word(0).load(Ordering::Acquire) > step, idle)?;
+        self.until(rank, || word(0).load(Ordering::Acquire) > step, idle)?;
         Ok(word(1).load(Ordering::Relaxed))
     }
 
@@ -181,24 +200,36 @@ impl Turn<'_> {
     /// Waits until `rank` is done with all steps before `step`.
     pub fn was_done(&self, rank: usize, step: u64, idle: Idle<'_>) -> Result<()> {
         let word = self.arena.word(rank, 2, 0);
-        until(|| word.load(Ordering::Acquire) >= step, idle)
+        self.until(rank, || word.load(Ordering::Acquire) >= step, idle)
+    }
+
+    /// Waits for `rank`.
+    #[inline]
+    fn until(&self, rank: usize, ready: impl Fn() -> bool, idle: Idle<'_>) -> Result<()> {
+        for _ in 0..LOOKS {
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        while !ready() {
+            // What it gave before it failed is there.
+            let failed_first = self.has_failed(rank) && !ready();
+            // MPI's own word is of more use, where this rank hears one.
+            idle()?;
+            if failed_first {
+                return Err(failed(rank));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 }
 
-/// Waits.
-#[inline]
-fn until(ready: impl Fn() -> bool, idle: Idle<'_>) -> Result<()> {
-    for _ in 0..LOOKS {
-        if ready() {
-            return Ok(());
-        }
-        std::hint::spin_loop();
-    }
-    while !ready() {
-        idle()?;
-        std::thread::yield_now();
-    }
-    Ok(())
+fn failed(rank: usize) -> Error {
+    Error::State(format!(
+        "a reduction on this communicator failed on rank {rank}, whose exception says why; its ranks no longer agree on what comes next, make another communicator"
+    ))
 }
 
 fn head(ranks: usize) -> usize {

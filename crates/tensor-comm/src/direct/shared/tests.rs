@@ -220,3 +220,57 @@ fn narrow_floats_are_rounded_once_and_divided_before() {
     // Adding with rounding each time would stay at 256.
     assert_eq!(results, vec![[true; 3]; 3]);
 }
+
+/// Whoever hears an error of MPI's while it waits raises it; the others raise too or have right results, in
+/// that call and in all later ones.
+#[test]
+fn a_rank_that_fails_while_it_waits_is_waited_for_by_nobody() {
+    for (ranks, n) in [(2, 5usize), (2, 300_000), (3, 5), (3, 2000), (4, 300_000)] {
+        let failing = std::sync::atomic::AtomicBool::new(false);
+        let ends = on_ranks(ranks, |arena, rank| {
+            let run = |number: usize, idle: &dyn Fn() -> Result<()>| {
+                let mut data = vec![(rank + number) as i64; n];
+                let at: *mut u8 = data.as_mut_ptr().cast();
+                let shared = Shared {
+                    rank,
+                    ranks,
+                    geometry: Geometry::within(Extent::Whole(n), ranks, 8, block_bytes(ranks)),
+                    goal: Goal::All,
+                    fold: Fold::new(ReduceOp::Sum, DType::I64, ranks, false).expect("a kernel"),
+                    item: 8,
+                    input: Elements::Flat(at),
+                    output: Target::Whole(Elements::Flat(at)),
+                    label: 1,
+                };
+                // SAFETY:
+                // - the vector holds `n` elements.
+                let done = unsafe { shared.run(arena, idle) };
+                let right = (ranks * (ranks - 1) / 2 + ranks * number) as i64;
+                assert!(done.is_err() || data.iter().all(|&x| x == right), "wrong");
+                done
+            };
+            run(0, &|| Ok(())).expect("nothing has failed yet");
+            let first = match rank {
+                0 => {
+                    // The others come later, so that this rank has to wait.
+                    let end = run(1, &|| Err(Error::State("MPI is out of order".into())));
+                    failing.store(true, std::sync::atomic::Ordering::Release);
+                    end
+                }
+                _ => {
+                    while !failing.load(std::sync::atomic::Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                    run(1, &|| Ok(()))
+                }
+            };
+            (rank > 0 || first.is_err(), run(2, &|| Ok(())).is_err())
+        });
+        // Who has all that it needs from rank 0 ends well, and fails where it needs more.
+        assert_eq!(
+            ends,
+            vec![(true, true); ranks],
+            "{ranks} ranks, {n} elements"
+        );
+    }
+}
