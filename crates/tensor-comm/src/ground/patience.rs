@@ -47,8 +47,9 @@ impl Patience {
 fn say(mpi: &Mpi) {
     let rank = mpi.comm_rank(mpi.comm_world()).unwrap_or(-1);
     eprintln!(
-        "dlmpi: rank {rank} waits since {} s for the others' first collective on a communicator. Ranks with \
-         DLMPI_COLLECTIVES=mpi and ranks of plain mpi4py never answer: give all ranks the same setting, or mark the \
+        "dlmpi: rank {rank} waits since {} s for the others' first collective on a communicator. One of them \
+         may be late or have failed (started by python -m dlmpi run, that ends the job). Or it never answers: ranks with \
+         DLMPI_COLLECTIVES=mpi and ranks of plain mpi4py do not; give all ranks the same setting, or mark the \
          communicator on all by dlmpi.wrap(comm, collectives=\"mpi\"). DLMPI_TIMEOUT ends such waits.",
         LONG.as_secs()
     );
