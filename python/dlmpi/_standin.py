@@ -1,11 +1,11 @@
 """The metaclass of classes that stand for mpi4py's in :mod:`dlmpi.MPI`, because programs make their
 objects by class methods. mpi4py's own objects are instances of them."""
 
-from typing import Any
+from typing import Any, Self
 
 from dlmpi._bound import mpi
 
-__all__ = ["StandIn", "reduced"]
+__all__ = ["Made", "StandIn", "reduced"]
 
 
 class StandIn(type):
@@ -26,6 +26,27 @@ class StandIn(type):
 
     def _real(cls) -> type:
         return next(base for base in cls.__mro__ if base.__module__ == mpi.__name__)
+
+
+class Made:
+    """Class methods that make an object of a handle: one of the class they are called on."""
+
+    __slots__ = ()
+
+    @classmethod
+    def fromhandle(cls, handle: int) -> Self:
+        """Create object from MPI handle."""
+        return cls(super().fromhandle(handle))  # type: ignore[misc,call-arg]
+
+    @classmethod
+    def fromint(cls, arg: int) -> Self:
+        """Translate integer handle to object."""
+        return cls(super().fromint(arg))  # type: ignore[misc,call-arg]
+
+    @classmethod
+    def f2py(cls, arg: int) -> Self:
+        """Convert Fortran handle to object."""
+        return cls(super().f2py(arg))  # type: ignore[misc,call-arg]
 
 
 def reduced(stand_in: type, instance: Any) -> Any:

@@ -5,7 +5,7 @@ calls: the two meet, and hang or fail. Each of these calls is collective over th
 may wait for the other ranks anyway (MPI 4.1 section 7.4); `Idup` alone should not, and does.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -14,26 +14,16 @@ from dlmpi._bound import mpi
 
 __all__ = ["wait_in"]
 
-#: By class of mpi4py's. Not `Create_group`: ranks outside may never have begun the duplicate.
-_METHODS: dict[type, tuple[str, ...]] = {
-    mpi.Comm: ("Dup", "Dup_with_info", "Clone", "Idup", "Idup_with_info", "Create", "Split"),
-    mpi.Intracomm: (
-        "Split_type",
-        "Barrier_init",
-        "Create_cart",
-        "Create_graph",
-        "Create_dist_graph",
-        "Create_dist_graph_adjacent",
-        "Create_intercomm",
-        "Spawn",
-        "Spawn_multiple",
-        "Accept",
-        "Connect",
-    ),
-    mpi.Cartcomm: ("Sub",),
+#: Besides those that return communicators of another class, by class of mpi4py's.
+_OTHERS: dict[type, tuple[str, ...]] = {
+    mpi.Comm: ("Dup", "Dup_with_info", "Clone", "Idup", "Idup_with_info"),
+    mpi.Intracomm: ("Barrier_init",),
     mpi.Win: ("Create", "Allocate", "Allocate_shared", "Create_dynamic"),
     mpi.File: ("Open",),
 }
+#: Of those: what is not collective over the communicator, and what works on a revoked one. Ranks
+#: outside the group of `Create_group` may never have begun the duplicate.
+_NOT = frozenset(("Create_group", "Mprobe", "Improbe", "Shrink", "Ishrink"))
 
 
 def _waiting(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,16 +37,17 @@ def _waiting(real: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def wait_in(classes: Iterable[type]) -> None:
-    """Have the methods of these subclasses of mpi4py's wait."""
+def wait_in(classes: Iterable[type], makers: Mapping[str, Iterable[str]]) -> None:
+    """Have the methods of these subclasses of mpi4py's wait; `makers` by their class."""
     for cls in classes:
-        for base, names in _METHODS.items():
-            if not issubclass(cls, base):
+        own = [name for base in cls.__mro__ for name in makers.get(base.__name__, ())]
+        others = [
+            name for base, names in _OTHERS.items() if issubclass(cls, base) for name in names
+        ]
+        for name in {*own, *others} - _NOT:
+            # Not every mpi4py has every method.
+            real = getattr(cls, name, None)
+            if real is None:
                 continue
-            for name in names:
-                # Not every mpi4py has every method.
-                real = getattr(cls, name, None)
-                if real is None:
-                    continue
-                bound = getattr(real, "__self__", None) is cls
-                setattr(cls, name, staticmethod(_waiting(real)) if bound else _waiting(real))
+            bound = getattr(real, "__self__", None) is cls
+            setattr(cls, name, staticmethod(_waiting(real)) if bound else _waiting(real))

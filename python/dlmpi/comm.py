@@ -248,7 +248,7 @@ def predefined(name: str) -> Intracomm:
     return _PREDEFINED[name]
 
 
-_undisturbed.wait_in((*_OURS, Win, File))
+_undisturbed.wait_in((*_OURS, Win, File), _MAKERS)
 _start.guard(_OURS)
 _watch.begin(mpi)
 trace.begin(mpi)

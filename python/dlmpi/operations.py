@@ -7,12 +7,12 @@ from typing import Any
 
 from dlmpi import _native
 from dlmpi._bound import mpi
-from dlmpi._standin import StandIn
+from dlmpi._standin import Made, StandIn
 
 __all__ = ["PREDEFINED", "Op", "predefined"]
 
 
-class Op(mpi.Op, metaclass=StandIn):
+class Op(Made, mpi.Op, metaclass=StandIn):
     """An `mpi4py.MPI.Op` whose `Reduce_local` takes any tensor."""
 
     __slots__ = ("_name",)
@@ -39,21 +39,6 @@ class Op(mpi.Op, metaclass=StandIn):
     def __reduce__(self) -> Any:
         name = getattr(self, "_name", None)
         return super().__reduce__() if name is None else (predefined, (name,))
-
-    @classmethod
-    def fromhandle(cls, handle: int) -> "Op":
-        """Create object from MPI handle."""
-        return cls(super().fromhandle(handle))
-
-    @classmethod
-    def fromint(cls, arg: int) -> "Op":
-        """Translate integer handle to object."""
-        return cls(super().fromint(arg))
-
-    @classmethod
-    def f2py(cls, arg: int) -> "Op":
-        """Convert Fortran handle to object."""
-        return cls(super().f2py(arg))
 
 
 def predefined(name: str) -> Op:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dlmpi import _native
 from dlmpi._bound import mpi
-from dlmpi._standin import StandIn
+from dlmpi._standin import Made, StandIn
 
 __all__ = ["Persistent", "Prequest", "Repeated", "Request", "Transfer"]
 
@@ -170,7 +170,7 @@ class Repeated(_Carried, mpi.Prequest):
             self.Free()
 
 
-class Prequest(mpi.Prequest, metaclass=StandIn):
+class Prequest(Made, mpi.Prequest, metaclass=StandIn):
     """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
 
     __slots__ = ()
@@ -184,21 +184,6 @@ class Prequest(mpi.Prequest, metaclass=StandIn):
                 one.Start()
             elif isinstance(one, Persistent):
                 one._wrote()
-
-    @classmethod
-    def fromhandle(cls, handle: int) -> "Prequest":
-        """Create object from MPI handle."""
-        return cls(super().fromhandle(handle))
-
-    @classmethod
-    def fromint(cls, arg: int) -> "Prequest":
-        """Translate integer handle to object."""
-        return cls(super().fromint(arg))
-
-    @classmethod
-    def f2py(cls, arg: int) -> "Prequest":
-        """Convert Fortran handle to object."""
-        return cls(super().f2py(arg))
 
 
 def _make_request(handle: int, pending: _native.Pending) -> Request:

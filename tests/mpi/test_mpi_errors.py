@@ -62,7 +62,7 @@ MATCHED = {
 def test_receives_that_do_not_measure_first(comm, *, call, framework, step, room):
     """A message that is too long, there before its receive or not, writes into the room at most;
     one that fits arrives. Bytes, of which each one counts."""
-    if room == 1 and "replace" in call:
+    if room == 1 and "replace" in call and not MPICH:
         pytest.skip("Open MPI 5.0.11 cannot be kept inside a single byte that is sent, too")
     # Open MPI 5.0.11 loses the error of one half of a pair, and of small messages from the process
     # itself, under plain mpi4py too.

@@ -226,8 +226,9 @@ def test_own_reductions_start_in_any_order_and_by_startall(comm):
         request.Free()
 
 
-def test_counts_are_those_of_the_creation(comm):
-    counts = [2] * comm.size
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_counts_are_those_of_the_creation(comm, kind):
+    counts = kind([2] * comm.size)
     mine, out = (torch.ones(2 * n, dtype=torch.bfloat16) for n in (comm.size, 1))
     request = comm.Reduce_scatter_init(mine, out, counts)
     counts[0] = 1

@@ -59,6 +59,17 @@ def occupy(values):
     return [np.full(len(values), -9.0) for _ in range(4)] + [[-9] * 8 for _ in range(50)]
 
 
+def with_temporaries(comm, method, call, sent, out):
+    """Make the call with counts and, where `sent` makes one, a tensor that nobody else holds."""
+    size = comm.size
+    if method == "Allgatherv":
+        n = out.size // size
+        return call(sent(), [out, (np.array([n] * size), np.arange(size) * n)])
+    if method == "Reduce_scatter":
+        return call(sent(), out, np.array([out.size] * size))
+    return call(sent(), out)
+
+
 @pytest.mark.parametrize(
     ("make", "n"), [("numpy", 100), ("numpy", 30_000), ("torch", 30_000), ("strided", 100)]
 )
@@ -70,14 +81,9 @@ def test_immediate(comm, rng, method, make, n):
         gives, gets, want = METHODS[method](comm, all_, n)
         out = np.full(gets, -1.0)
         start = getattr(comm, f"I{method.lower()}")
-        if method == "Allgatherv":
-            counts = np.array([n] * comm.size), np.arange(comm.size) * n
-            request = start(MAKERS[make](all_[:gives] + comm.rank), [out, counts])
-            del counts
-        elif method == "Reduce_scatter":
-            request = start(MAKERS[make](all_[:gives] + comm.rank), out, np.array([n] * comm.size))
-        else:
-            request = start(MAKERS[make](all_[:gives] + comm.rank), out)
+        request = with_temporaries(
+            comm, method, start, lambda given=all_[:gives]: MAKERS[make](given + comm.rank), out
+        )
         pending.append((request, out, want, occupy(all_[:gives])))
     gc.collect(1)
     MPI.Request.Waitall([request for request, *_ in pending])
@@ -93,14 +99,9 @@ def test_persistent(comm, rng, method, make, n):
     gives, gets, want = METHODS[method](comm, all_, n)
     out = np.full(gets, -1.0)
     create = getattr(comm, f"{method}_init")
-    if method == "Allgatherv":
-        counts = np.array([n] * comm.size), np.arange(comm.size) * n
-        request = create(MAKERS[make](all_[:gives] + comm.rank), [out, counts])
-        del counts
-    elif method == "Reduce_scatter":
-        request = create(MAKERS[make](all_[:gives] + comm.rank), out, np.array([n] * comm.size))
-    else:
-        request = create(MAKERS[make](all_[:gives] + comm.rank), out)
+    request = with_temporaries(
+        comm, method, create, lambda: MAKERS[make](all_[:gives] + comm.rank), out
+    )
     held = occupy(all_[:gives])
     gc.collect(1)
     for _ in range(2):

@@ -3,10 +3,10 @@
 //! Tried on a library that a C compiler makes here of the names in the table, whose every function fails.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod c_library;
+
 use mpi_runtime::{Error, GeneralizedRequest, Keyval, Mpi, StatusPtr, ThreadLevel, UserOp};
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
 use std::ptr::{null, null_mut};
 
 const TABLE: &str = include_str!("../src/table.rs");
@@ -21,8 +21,6 @@ fn names() -> Vec<&'static str> {
 }
 
 fn library() -> std::path::PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("failing");
-    std::fs::create_dir_all(&folder).unwrap();
     let mut source = String::from("#include <string.h>\n");
     for name in names() {
         let code = if name.ends_with("_c") {
@@ -40,16 +38,7 @@ fn library() -> std::path::PathBuf {
             _ => format!("int {name}(void) {{ return {code}; }}\n"),
         };
     }
-    let (c, so) = (folder.join("failing.c"), folder.join("libfailing.so"));
-    std::fs::write(&c, source).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let status = Command::new(&compiler)
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&so)
-        .arg(&c)
-        .status();
-    assert!(status.expect("a C compiler runs").success());
-    so
+    c_library::build("failing", "failing", &source)
 }
 
 /// Which functions have told their error.

@@ -3,25 +3,14 @@
 //! No MPI is needed, and none of these libraries is ever called beyond its version functions.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod c_library;
+
 use mpi_runtime::{LoadError, Mpi};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Builds a shared library from C source.
 fn library(name: &str, source: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("refusals");
-    std::fs::create_dir_all(&folder).unwrap();
-    let c = folder.join(format!("{name}.c"));
-    let so = folder.join(format!("lib{name}.so"));
-    std::fs::write(&c, source).unwrap();
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let status = Command::new(&compiler)
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&so)
-        .arg(&c)
-        .status();
-    assert!(status.expect("a C compiler runs").success());
-    so
+    c_library::build("refusals", name, source)
 }
 
 fn version(text: &str) -> String {

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpi_runtime::{Error as MpiCallError, MpiError, Request};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
 use tensor_comm::engine::{self, Issue, Keep};
 use tensor_comm::{CallKind, Comm, Error, Result};
 
@@ -14,6 +13,7 @@ use crate::errors;
 use crate::mpi4py::Mpi4py;
 use crate::params::MAX_PARAMS;
 use crate::request::{self, Failure};
+use crate::snapshot;
 use crate::table::Row;
 use crate::transfer::{self, Lent};
 
@@ -80,14 +80,15 @@ impl Carried {
             return Ok(());
         };
         let mut made = Vec::new();
-        let own = |value: Option<Py<PyAny>>| {
-            value
-                .map(|value| snapshot(self.0.mpi4py, value.bind(py), true, &mut made))
-                .transpose()
-        };
-        let values: Vec<_> = values.into_iter().map(own).collect::<PyResult<_>>()?;
+        let params = self.lock().row.params;
+        let mut owned = values.each_ref().map(|_| None);
+        for ((param, value), owned) in params.iter().zip(&values).zip(&mut owned) {
+            let Some(value) = value else { continue };
+            let value = snapshot::argument(self.0.mpi4py, param, value.bind(py), &mut made)?;
+            *owned = Some(value);
+        }
         let mut calling = self.lock();
-        calling.values = values.try_into().ok();
+        calling.values = Some(owned);
         calling.datatypes = made;
         Ok(())
     }
@@ -95,42 +96,6 @@ impl Carried {
     fn is_waiting(&self) -> bool {
         self.lock().values.is_some()
     }
-}
-
-/// A copy of lists and tuples, of derived Datatypes too; `message` is a whole message, whose memory comes
-/// first and stays as it is.
-fn snapshot(
-    mpi4py: &Mpi4py,
-    value: &Bound<'_, PyAny>,
-    message: bool,
-    made: &mut Vec<Py<PyAny>>,
-) -> PyResult<Py<PyAny>> {
-    let py = value.py();
-    if mpi4py.is_datatype(value) {
-        if value.getattr("is_predefined")?.is_truthy()? {
-            return Ok(value.clone().unbind());
-        }
-        let own = value.call_method0("Dup")?.unbind();
-        made.push(own.clone_ref(py));
-        return Ok(own);
-    }
-    let is_sequence = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
-    if message && !is_sequence || value.is_instance_of::<PyString>() {
-        return Ok(value.clone().unbind());
-    }
-    // What cannot be walked is mpi4py's to judge.
-    let Ok(items) = value.try_iter() else {
-        return Ok(value.clone().unbind());
-    };
-    let mut copied = Vec::new();
-    for (at, item) in items.enumerate() {
-        let item = item?;
-        copied.push(match message && at == 0 {
-            true => item.unbind(),
-            false => snapshot(mpi4py, &item, false, made)?,
-        });
-    }
-    Ok(PyList::new(py, copied)?.into_any().unbind())
 }
 
 impl Issue for Carried {
@@ -141,12 +106,7 @@ impl Issue for Carried {
                 let words = error.to_string();
                 let code = error.value(py).getattr("error_code");
                 let code = code.and_then(|code| code.extract::<i32>());
-                let mut failure = self
-                    .0
-                    .failure
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                *failure = Some(error);
+                self.0.failure.leave(error);
                 match code {
                     Ok(code) => Error::Mpi(MpiCallError::Mpi(MpiError {
                         code,
@@ -215,12 +175,8 @@ pub fn start<'py>(
         }
     };
     let failure = &carried.0.failure;
-    let failed = || {
-        let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.take()
-    };
     match begun {
-        Err(why) => Err(failed().unwrap_or_else(|| core(why))),
+        Err(why) => Err(failure.raised(py).unwrap_or_else(|| core(why))),
         Ok(None) => {
             let (values, lent) = {
                 let mut calling = carried.lock();
@@ -241,7 +197,7 @@ pub fn start<'py>(
             }
             engine::carry(&handle).map_err(core)?;
             let (number, pending) = request::make(py, mpi, handle)?;
-            let pending = pending.failing_with(Failure::clone(failure));
+            let pending = pending.failing_with(failure.clone());
             mpi4py
                 .request(py, number, pending)
                 .map(|request| request.into_bound(py))

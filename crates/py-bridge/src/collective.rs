@@ -80,6 +80,15 @@ struct Sides {
 }
 
 impl Collective {
+    /// What matters on this rank. MPI is asked only what depends on it: in the common case nothing.
+    fn sides_here(&self, comm: Comm, root: i32) -> tensor_comm::Result<Sides> {
+        let (place, inter) = match self.rooted {
+            Rooted::No => (Place::Leaf, false),
+            _ => place(comm, root)?,
+        };
+        Ok(self.sides(place, inter))
+    }
+
     fn sides(&self, place: Place, inter: bool) -> Sides {
         let (send, recv) = match (self.rooted, place) {
             (Rooted::No, _) => (self.send, self.recv),
@@ -109,6 +118,18 @@ fn usage(op: Option<Op>) -> Use {
     }
 }
 
+/// Tells the other ranks that this one refuses a collective; what is raised here is the cause.
+pub(crate) fn refuse(py: Python<'_>, comm: Comm, kind: CallKind, why: &PyErr) {
+    let words = Error::Value(why.value(py).to_string());
+    interrupt::wait(py, || tensor_comm::refuse(&comm, kind, words));
+}
+
+/// The same for a non-blocking one, without waiting for them.
+pub(crate) fn refuse_start(py: Python<'_>, comm: Comm, kind: CallKind, why: &PyErr) {
+    let words = Error::Value(why.value(py).to_string());
+    py.detach(|| tensor_comm::refuse_start(&comm, kind, words));
+}
+
 /// How the send and the receive side of a call are divided on this rank, and into how many blocks.
 pub(crate) fn roles(
     row: &Collective,
@@ -123,11 +144,7 @@ pub(crate) fn roles(
             root = crate::p2p::int(param.name, given)?;
         }
     }
-    let (place, inter) = match row.rooted {
-        Rooted::No => (Place::Leaf, false),
-        _ => place(comm, root).map_err(core)?,
-    };
-    let sides = row.sides(place, inter);
+    let sides = row.sides_here(comm, root).map_err(core)?;
     let blocks = blocks(row.kind, comm).map_err(core)?;
     Ok((sides.send, sides.recv, blocks))
 }
@@ -150,8 +167,7 @@ pub fn run<'py>(
         Ok(true) => {}
         Ok(false) => return Ok(Outcome::Raw),
         Err(why) => {
-            let words = Error::Value(why.value(py).to_string());
-            interrupt::wait(py, || tensor_comm::refuse(&comm, row.kind, words));
+            refuse(py, comm, row.kind, &why);
             return Err(why);
         }
     }
@@ -183,8 +199,7 @@ pub fn start<'py>(
         }
         Ok(false) => Ok(Outcome::Raw),
         Err(why) => {
-            let words = Error::Value(why.value(py).to_string());
-            py.detach(|| tensor_comm::refuse_start(&comm, row.kind, words));
+            refuse_start(py, comm, row.kind, &why);
             Err(why)
         }
     }
@@ -222,8 +237,7 @@ pub fn begin<'py>(
             row.name
         ))),
         Err(why) => {
-            let words = Error::Value(why.value(py).to_string());
-            py.detach(|| tensor_comm::refuse_start(&comm, collective.kind, words));
+            refuse_start(py, comm, collective.kind, &why);
             Err(why)
         }
     }
@@ -276,12 +290,7 @@ fn fill<'py>(
             _ => {}
         }
     }
-    // Only what depends on it is asked of MPI: the common case asks nothing.
-    let (place, inter) = match row.rooted {
-        Rooted::No => (Place::Leaf, false),
-        _ => place(comm, call.root).map_err(core)?,
-    };
-    let mut sides = row.sides(place, inter);
+    let mut sides = row.sides_here(comm, call.root).map_err(core)?;
 
     if let (Role::Whole | Role::Blocks | Role::Vector, Some((name, msg))) = (sides.send, sendbuf) {
         if sides.send_in_place && mpi4py.is_in_place(msg) && !is_inter(row, comm).map_err(core)? {

@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
-use tensor_comm::{Comm, Error, Flow};
+use tensor_comm::{Comm, Flow};
 
 use crate::avg::Avg;
 use crate::borrow::Borrowed;
@@ -51,12 +51,10 @@ pub fn call<'py>(
     };
     let (values, lent) = lend(mpi4py, row, collective, slots).inspect_err(|why| {
         if let Some((Collective { kind, .. }, comm)) = collective {
-            let words = Error::Value(why.value(py).to_string());
-            // What is raised here is the cause.
-            let _ = match row.body {
-                Body::Start(_) => py.detach(|| tensor_comm::refuse_start(&comm, kind, words)),
-                _ => interrupt::wait(py, || tensor_comm::refuse(&comm, kind, words)),
-            };
+            match row.body {
+                Body::Start(_) => collective::refuse_start(py, comm, kind, why),
+                _ => collective::refuse(py, comm, kind, why),
+            }
         }
     })?;
     let _watched = match (&row.body, collective) {

@@ -70,8 +70,6 @@ pub enum Gives {
     Result,
     /// A request of an operation under way.
     Request,
-    /// A request of a collective, in its turn among the others of the communicator.
-    Turn,
     /// A request of an operation that can be started again and again.
     Persistent,
     /// Nothing: the operation is over when its window or file says so.
@@ -143,16 +141,18 @@ pub fn call<'py>(
             "sendbuf and recvbuf share memory, which MPI does not allow here; use the form with _replace, or send a copy",
         ));
     }
-    if lend.gives == Gives::Persistent && !is_message(row) {
-        carried::undisturbed(slf)?;
-    }
-    if lend.gives == Gives::Turn {
-        return carried::start(mpi4py, (row, None), real, slf, values, lent);
+    match lend.gives {
+        Gives::Persistent if is_collective(row) => carried::undisturbed(slf)?,
+        // In its turn among the others of the communicator.
+        Gives::Request if is_collective(row) => {
+            return carried::start(mpi4py, (row, None), real, slf, values, lent);
+        }
+        _ => {}
     }
     let result = invoke(real, row, slf, values);
     lent.shapes.clear();
     match lend.gives {
-        Gives::Request | Gives::Turn => transfer::follow(mpi4py, result?, lent),
+        Gives::Request => transfer::follow(mpi4py, result?, lent),
         Gives::Persistent => transfer::persist(mpi4py, result?, lent),
         Gives::Later => {
             let result = result?;
@@ -264,11 +264,13 @@ impl Sides {
     }
 }
 
-/// Whether it is one message, not a collective.
-fn is_message(row: &Row) -> bool {
-    row.params
-        .iter()
-        .any(|param| matches!(param.name, "dest" | "source"))
+/// Whether it is a collective of a communicator, and no message to or from one rank.
+fn is_collective(row: &Row) -> bool {
+    matches!(row.class, Class::Comm | Class::Intracomm | Class::Topocomm)
+        && !row
+            .params
+            .iter()
+            .any(|param| matches!(param.name, "dest" | "source"))
 }
 
 /// The argument of this name, where it is given.

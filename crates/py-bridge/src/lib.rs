@@ -55,6 +55,7 @@ pub mod registry;
 pub mod repeated;
 pub mod request;
 pub mod site;
+pub mod snapshot;
 pub mod starter;
 pub mod table;
 pub mod trace;

@@ -3,7 +3,7 @@
 //! may be started in any order, as in MPI. Which those are, ranks know alike: dtype and operation.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::PyTuple;
 use tensor_comm::{Comm, DType, Op};
 
 use crate::collective::{self, Collective};
@@ -15,6 +15,7 @@ use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::params::{Slots, Takes};
 use crate::registry;
+use crate::snapshot;
 use crate::table::{Body, ROWS, Row};
 
 /// The request of such a reduction; `None` for every other persistent operation.
@@ -51,7 +52,8 @@ pub fn create<'py>(
         .iter()
         .zip(slots)
         .map(|(param, slot)| match (slot, param.takes) {
-            (Some(given), _) => kept(given),
+            // No Datatype is derived here: what one describes is MPI's to reduce.
+            (Some(given), _) => snapshot::argument(mpi4py, param, given, &mut Vec::new()),
             (None, Takes::Op) => mpi4py.module(py).getattr("SUM").map(Bound::unbind),
             (None, Takes::Int(_)) => Ok(0i32.into_pyobject(py)?.into_any().unbind()),
             (None, _) => Ok(py.None()),
@@ -111,17 +113,4 @@ fn started(row: &Row) -> PyResult<(&'static str, Collective)> {
             _ => None,
         })
         .ok_or_else(errors::unbound)
-}
-
-/// The argument as it is now: the caller may change his lists of counts.
-fn kept(argument: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    let py = argument.py();
-    if let Ok(list) = argument.cast::<PyList>() {
-        let items = list
-            .iter()
-            .map(|item| kept(&item))
-            .collect::<PyResult<Vec<_>>>()?;
-        return Ok(PyList::new(py, items)?.into_any().unbind());
-    }
-    Ok(argument.clone().unbind())
 }

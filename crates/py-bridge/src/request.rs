@@ -45,8 +45,22 @@ impl Keep for Borrowed {
     }
 }
 
-/// The exception of an operation that failed in Python.
-pub type Failure = Arc<Mutex<Option<PyErr>>>;
+/// The exception of an operation that failed in Python; copies are of the same operation.
+#[derive(Clone, Default)]
+pub struct Failure(Arc<Mutex<Option<PyErr>>>);
+
+impl Failure {
+    /// Leaves it for whoever waits.
+    pub fn leave(&self, error: PyErr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    /// What was left.
+    pub fn raised(&self, py: Python<'_>) -> Option<PyErr> {
+        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        left.as_ref().map(|error| error.clone_ref(py))
+    }
+}
 
 /// The end of an operation, as the Python object that waits for it sees it.
 #[pyclass(frozen, module = "dlmpi._native")]
@@ -99,9 +113,11 @@ impl Pending {
     /// The exception of an operation that failed; `None` while it is under way and when it ended well.
     fn error(&self, py: Python<'_>) -> Option<PyErr> {
         let error = self.handle.result()?.err()?;
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        let raised = failure.as_ref().map(|raised| raised.clone_ref(py));
-        Some(raised.unwrap_or_else(|| errors::operation(py, error)))
+        Some(
+            self.failure
+                .raised(py)
+                .unwrap_or_else(|| errors::operation(py, error)),
+        )
     }
 
     /// Asks the other ranks who has not made this call and what they are doing; in words, within

@@ -42,14 +42,8 @@ pub(crate) unsafe fn recv(
     comm: Comm,
     status: StatusPtr,
 ) -> Result<()> {
-    let mut own = StatusBuf::new();
-    let status = if status.is_ignore() {
-        own.as_ptr()
-    } else {
-        status
-    };
-    if source == mpi.constants().proc_null {
-        // Nothing can be too long, and a probe for nobody does not look whether the communicator was revoked.
+    if !overruns(mpi) || source == mpi.constants().proc_null {
+        // From nobody nothing can be too long, and a probe does not look whether the communicator was revoked.
         // SAFETY:
         // - the caller's promise.
         return Ok(unsafe {

@@ -202,22 +202,7 @@ pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) 
     // SAFETY:
     // - the side has room for as many elements, writable (side.rs), and lives past the call.
     // - `status` is the caller's or our own.
-    let received = unsafe {
-        if arrival::overruns(mpi) {
-            arrival::recv(mpi, &room, source, tag, comm.raw(), status)
-        } else {
-            mpi.recv(
-                room.ptr,
-                room.count,
-                room.datatype,
-                source,
-                tag,
-                comm.raw(),
-                status,
-            )
-            .map_err(Error::from)
-        }
-    };
+    let received = unsafe { arrival::recv(mpi, &room, source, tag, comm.raw(), status) };
     received.map_err(|error| message.explain(*comm, error))?;
     trace::ended(&mut span, message.settle(*comm, status))
 }

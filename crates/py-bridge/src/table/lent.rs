@@ -130,7 +130,7 @@ const IWRITE_AT: &[Param] = &[OFFSET, WRITE[0]];
 
 use Class::{Comm, File, Intracomm, Message, Topocomm, Win};
 use Form::{Memory, Types};
-use Gives::{End, Later, Persistent, Request, Result, Turn};
+use Gives::{End, Later, Persistent, Request, Result};
 use Role::{Blocks, Vector, Whole};
 
 const fn sides(send: Role, recv: Role, peers: Peers) -> Sides {
@@ -186,17 +186,17 @@ pub(super) const LENT: &[Row] = &[
     row(Intracomm, "Scan_init", OP_INIT, DENSE, Persistent, "Persistent inclusive scan."),
     row(Intracomm, "Exscan_init", OP_INIT, DENSE, Persistent, "Persistent exclusive scan."),
     row(Comm, "Alltoallw", PAIR, Types, Result, "All to all, with a count, a displacement and a Datatype per process."),
-    row(Comm, "Ialltoallw", PAIR, Types, Turn, "Nonblocking all to all, with a count, a displacement and a Datatype per process."),
+    row(Comm, "Ialltoallw", PAIR, Types, Request, "Nonblocking all to all, with a count, a displacement and a Datatype per process."),
     row(Topocomm, "Neighbor_allgather", PAIR, near(Whole, Blocks), Result, "Gather from the neighbors."),
     row(Topocomm, "Neighbor_allgatherv", PAIR, near(Whole, Vector), Result, "Gather from the neighbors, with a count for each."),
     row(Topocomm, "Neighbor_alltoall", PAIR, near(Blocks, Blocks), Result, "A block to and from each neighbor."),
     row(Topocomm, "Neighbor_alltoallv", PAIR, near(Vector, Vector), Result, "A block to and from each neighbor, with a count for each."),
     row(Topocomm, "Neighbor_alltoallw", PAIR, Types, Result, "A block to and from each neighbor, with a count and a Datatype for each."),
-    row(Topocomm, "Ineighbor_allgather", PAIR, near(Whole, Blocks), Turn, "Nonblocking gather from the neighbors."),
-    row(Topocomm, "Ineighbor_allgatherv", PAIR, near(Whole, Vector), Turn, "Nonblocking gather from the neighbors, with a count for each."),
-    row(Topocomm, "Ineighbor_alltoall", PAIR, near(Blocks, Blocks), Turn, "Nonblocking block to and from each neighbor."),
-    row(Topocomm, "Ineighbor_alltoallv", PAIR, near(Vector, Vector), Turn, "Nonblocking block to and from each neighbor, with a count for each."),
-    row(Topocomm, "Ineighbor_alltoallw", PAIR, Types, Turn, "Nonblocking block to and from each neighbor, with a count and a Datatype for each."),
+    row(Topocomm, "Ineighbor_allgather", PAIR, near(Whole, Blocks), Request, "Nonblocking gather from the neighbors."),
+    row(Topocomm, "Ineighbor_allgatherv", PAIR, near(Whole, Vector), Request, "Nonblocking gather from the neighbors, with a count for each."),
+    row(Topocomm, "Ineighbor_alltoall", PAIR, near(Blocks, Blocks), Request, "Nonblocking block to and from each neighbor."),
+    row(Topocomm, "Ineighbor_alltoallv", PAIR, near(Vector, Vector), Request, "Nonblocking block to and from each neighbor, with a count for each."),
+    row(Topocomm, "Ineighbor_alltoallw", PAIR, Types, Request, "Nonblocking block to and from each neighbor, with a count and a Datatype for each."),
     row(Topocomm, "Neighbor_allgather_init", PAIR_INIT, near_dense(Whole, Blocks), Persistent, "Persistent gather from the neighbors."),
     row(Topocomm, "Neighbor_allgatherv_init", PAIR_INIT, near_dense(Whole, Vector), Persistent, "Persistent gather from the neighbors, with a count for each."),
     row(Topocomm, "Neighbor_alltoall_init", PAIR_INIT, near_dense(Blocks, Blocks), Persistent, "Persistent block to and from each neighbor."),

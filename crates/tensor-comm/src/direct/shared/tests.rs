@@ -98,6 +98,27 @@ fn call(arena: &Arena, (rank, ranks): (usize, usize), asked: Asked, number: usiz
     results && kept && (gets || in_place || output.iter().all(|&x| x == -7))
 }
 
+/// A sum over all ranks of `n` elements, in place.
+fn sum(
+    (rank, ranks): (usize, usize),
+    (at, n): (*mut u8, usize),
+    dtype: DType,
+    label: u64,
+) -> Shared {
+    let item = dtype.itemsize().expect("whole bytes");
+    Shared {
+        rank,
+        ranks,
+        geometry: Geometry::within(Extent::Whole(n), ranks, item, block_bytes(ranks)),
+        goal: Goal::All,
+        fold: Fold::new(ReduceOp::Sum, dtype, ranks, false).expect("a kernel"),
+        item,
+        input: Elements::Flat(at),
+        output: Target::Whole(Elements::Flat(at)),
+        label,
+    }
+}
+
 /// Runs `work` on as many threads as ranks.
 fn on_ranks<T: Send>(ranks: usize, work: impl Fn(&Arena, usize) -> T + Sync) -> Vec<T> {
     let arenas = Arena::among_threads(ranks);
@@ -166,17 +187,7 @@ fn calls_that_differ_are_an_error_on_all_ranks_and_the_next_ones_work() {
             let mut data = vec![1.0f32; 100_000];
             let at: *mut u8 = data.as_mut_ptr().cast();
             let run = |n: usize| {
-                let shared = Shared {
-                    rank,
-                    ranks,
-                    geometry: Geometry::within(Extent::Whole(n), ranks, 4, block_bytes(ranks)),
-                    goal: Goal::All,
-                    fold: Fold::new(ReduceOp::Sum, DType::F32, ranks, false).expect("a kernel"),
-                    item: 4,
-                    input: Elements::Flat(at),
-                    output: Target::Whole(Elements::Flat(at)),
-                    label: label([n as u64]),
-                };
+                let shared = sum((rank, ranks), (at, n), DType::F32, label([n as u64]));
                 // SAFETY:
                 // - the vector holds at least `n` elements.
                 unsafe { shared.run(arena, &|| Ok(())) }
@@ -200,15 +211,8 @@ fn narrow_floats_are_rounded_once_and_divided_before() {
             let mut data = vec![bf16::from_f32([256.0, 1.0, 1.0][rank]); n];
             let at: *mut u8 = data.as_mut_ptr().cast();
             let shared = Shared {
-                rank,
-                ranks: 3,
-                geometry: Geometry::within(Extent::Whole(n), 3, 2, block_bytes(3)),
-                goal: Goal::All,
                 fold: Fold::new(ReduceOp::Sum, DType::BF16, 3, n == 5000).expect("a kernel"),
-                item: 2,
-                input: Elements::Flat(at),
-                output: Target::Whole(Elements::Flat(at)),
-                label: 1,
+                ..sum((rank, 3), (at, n), DType::BF16, 1)
             };
             // SAFETY:
             // - the vector holds `n` elements.
@@ -231,17 +235,7 @@ fn a_rank_that_fails_while_it_waits_is_waited_for_by_nobody() {
             let run = |number: usize, idle: &dyn Fn() -> Result<()>| {
                 let mut data = vec![(rank + number) as i64; n];
                 let at: *mut u8 = data.as_mut_ptr().cast();
-                let shared = Shared {
-                    rank,
-                    ranks,
-                    geometry: Geometry::within(Extent::Whole(n), ranks, 8, block_bytes(ranks)),
-                    goal: Goal::All,
-                    fold: Fold::new(ReduceOp::Sum, DType::I64, ranks, false).expect("a kernel"),
-                    item: 8,
-                    input: Elements::Flat(at),
-                    output: Target::Whole(Elements::Flat(at)),
-                    label: 1,
-                };
+                let shared = sum((rank, ranks), (at, n), DType::I64, 1);
                 // SAFETY:
                 // - the vector holds `n` elements.
                 let done = unsafe { shared.run(arena, idle) };
