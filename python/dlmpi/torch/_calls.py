@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C._distributed_c10d import (
+    AllgatherOptions,
     AllreduceCoalescedOptions,
     AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
     BroadcastOptions,
+    GatherOptions,
     ReduceOptions,
     ReduceScatterOptions,
+    ScatterOptions,
 )
 
 from dlmpi import MPI
 from dlmpi.torch import _sparse
 from dlmpi.torch._blocks import LARGE_ROWS, apart, is_large, messages, rows
+from dlmpi.torch._given import listed, options, reducing, rooted
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
 from dlmpi.torch._reduction import reduction
 from dlmpi.torch._work import may_be_none
@@ -31,10 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Calls"]
 
 IN_PLACE = MPI.IN_PLACE
-
-
-def _listed(tensors: Any) -> Sequence[Any]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
 def _in_turn(*steps: Callable[[], None] | None) -> Callable[[], None] | None:
@@ -63,9 +65,8 @@ class Calls:
             done = core.reduce_now(core, tensors, opts)
             if done is not None:
                 return None if done is True else core.overdue("all_reduce", done, opts)
-        tensors = _listed(tensors)
-        if not isinstance(opts, AllreduceOptions):
-            opts = _reducing(AllreduceOptions(), opts if opts is not None else op, timeout)
+        tensors = listed(tensors)
+        opts = reducing(AllreduceOptions, opts, op, timeout)
         given = opts.reduceOp
         calls: list[Call] = []
         after = []
@@ -101,14 +102,13 @@ class Calls:
             after += [divide, home]
         return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after))
 
-    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Any = None
+    ) -> Any:
         """Reduce each tensor to the root."""
         core = self._core
-        tensors = _listed(tensors)
-        if not isinstance(opts, ReduceOptions):
-            root = 0 if opts is None else opts
-            opts = _reducing(ReduceOptions(), op, timeout)
-            opts.rootRank = root
+        tensors = listed(tensors)
+        opts = rooted(ReduceOptions, opts, root, timeout, op)
         root = self._rank("reduce", "dst", opts.rootRank)
         calls: list[Call] = []
         after = []
@@ -131,8 +131,7 @@ class Calls:
         core = self._core
         if isinstance(outs, torch.Tensor):
             outs, ins = [outs], [ins]
-        if not isinstance(opts, ReduceScatterOptions):
-            opts = _reducing(ReduceScatterOptions(), opts if opts is not None else op, timeout)
+        opts = reducing(ReduceScatterOptions, opts, op, timeout)
         calls: list[Call] = []
         after = []
         for out, parts in zip(outs, ins, strict=True):
@@ -198,15 +197,12 @@ class Calls:
     # Movements.
 
     def broadcast(
-        self, tensors: Any, opts: Any = None, root: Any = None, timeout: Any = None
+        self, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
         """Send the root's tensors to all ranks."""
         core = self._core
-        tensors = _listed(tensors)
-        if not isinstance(opts, BroadcastOptions):
-            number = opts if opts is not None else root
-            opts = _timed(BroadcastOptions(), timeout)
-            opts.rootRank = 0 if number is None else number
+        tensors = listed(tensors)
+        opts = rooted(BroadcastOptions, opts, root, timeout)
         source = self._rank("broadcast", "src", opts.rootRank)
         calls = [(core.Ibcast, (tensor, source)) for tensor in tensors]
         return core.launch("broadcast", calls, tensors, opts)
@@ -214,6 +210,7 @@ class Calls:
     def allgather(self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None) -> Any:
         """Gather one tensor per rank on every rank; sizes may differ."""
         core = self._core
+        opts = options(AllgatherOptions, opts, timeout)
         if isinstance(ins, torch.Tensor):
             outs, ins = [outs], [ins]
         calls: list[Call] = []
@@ -288,15 +285,14 @@ class Calls:
         return core.launch("all_gather", calls, written, opts, home, inputs=ins)
 
     def gather(
-        self, outs: Any, ins: Any, opts: Any = None, root: Any = None, timeout: Any = None
+        self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
         """Gather one tensor per rank on the root; sizes may differ."""
         core = self._core
         if isinstance(ins, torch.Tensor):
             outs, ins = ([outs] if outs else []), [ins]
-        number = _root(opts, root)
-        target = self._rank("gather", "dst", number)
-        opts = opts if hasattr(opts, "rootRank") else None
+        opts = rooted(GatherOptions, opts, root, timeout)
+        target = self._rank("gather", "dst", opts.rootRank)
         (tensor,) = ins
         gives = {target: tensor} if is_large(tensor) else {}
         sent = tensor.new_empty(0) if gives else tensor
@@ -318,7 +314,8 @@ class Calls:
     def gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor of the root."""
         core = self._core
-        target = self._rank("gather", "dst", _root(opts, None))
+        opts = rooted(GatherOptions, opts, None, None)
+        target = self._rank("gather", "dst", opts.rootRank)
         if core.rank != target:
             return core.launch("gather", [(core.Igather, (inp, None, target))], [], opts)
         self._times_ranks("gather", "output", out, "input", inp)
@@ -327,14 +324,14 @@ class Calls:
     gather_into_tensor = gather_single
 
     def scatter(
-        self, outs: Any, ins: Any, opts: Any = None, root: Any = None, timeout: Any = None
+        self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
         """Send one tensor of the root's to each rank; sizes may differ."""
         core = self._core
         if isinstance(outs, torch.Tensor):
             outs, ins = [outs], ([ins] if ins else [])
-        source = self._rank("scatter", "src", _root(opts, root))
-        opts = opts if hasattr(opts, "rootRank") else None
+        opts = rooted(ScatterOptions, opts, root, timeout)
+        source = self._rank("scatter", "src", opts.rootRank)
         (out,) = outs
         gets = {source: out} if is_large(out) else {}
         room = out.new_empty(0) if gets else out
@@ -351,10 +348,17 @@ class Calls:
         return core.launch("scatter", calls + more, outs, opts, inputs=parts, meanwhile=own)
 
     def all_to_all_single(
-        self, out: Any, inp: Any, out_splits: Any = None, in_splits: Any = None, opts: Any = None
+        self,
+        out: Any,
+        inp: Any,
+        out_splits: Any = None,
+        in_splits: Any = None,
+        opts: Any = None,
+        timeout: Any = None,
     ) -> Any:
         """Send a block of rows to each rank and receive one from each."""
         core = self._core
+        opts = options(AllToAllOptions, opts, timeout)
         sent = self._rows("input", inp, in_splits)
         received = self._rows("output", out, out_splits)
         what = "all_to_all_single"
@@ -398,6 +402,7 @@ class Calls:
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
         """Wait for all ranks."""
         core = self._core
+        opts = options(BarrierOptions, opts, timeout)
         return core.launch("barrier", [(core.Ibarrier, ())], [], opts)
 
     # What is refused before MPI is entered.
@@ -448,21 +453,3 @@ class Calls:
 
 def _applied(change: Callable[[Any], None], tensor: Any) -> Callable[[], None]:
     return lambda: change(tensor)
-
-
-def _timed(opts: Any, timeout: Any) -> Any:
-    if timeout is not None:
-        opts.timeout = timeout
-    return opts
-
-
-def _reducing(opts: Any, op: Any, timeout: Any) -> Any:
-    if op is not None:
-        opts.reduceOp = op
-    return _timed(opts, timeout)
-
-
-def _root(opts: Any, root: Any) -> int:
-    if opts is None:
-        return root or 0
-    return opts.rootRank if hasattr(opts, "rootRank") else int(opts)
