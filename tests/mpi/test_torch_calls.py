@@ -119,6 +119,7 @@ ROOTED_GATHERS = {
         out, x, options("GatherOptions", rootRank=LAST)
     ),
 }
+NOT_FORWARDED = ("gather_single", "gather_into_tensor")
 #: Calls that leave in `x` the last rank's row for this rank.
 SCATTERS = {
     "lists, options": lambda g, x, rows: g.scatter(
@@ -198,7 +199,9 @@ def test_allgather(group, shape):
 
 
 @pytest.mark.parametrize("shape", ROOTED_GATHERS)
-def test_gather(group, shape):
+def test_gather(request, group, shape):
+    if shape in NOT_FORWARDED and "beside another" in request.node.name:
+        pytest.skip("torch 2.15 does not hand this call on to backends in Python")
     out = room(SIZE, 3)
     assert ROOTED_GATHERS[shape](group, out, mine()).wait()
     assert torch.equal(out, STACK) if RANK == LAST else out.isnan().all()
@@ -222,7 +225,7 @@ def test_reduce_scatter(group, shape):
 def test_alltoall(group, shape):
     out = room(SIZE, 3)
     assert EXCHANGES[shape](group, out, STACK + 1000 * RANK).wait()
-    same(out, [mine() + 1000 * rank for rank in ALL])
+    same(out, torch.stack([mine() + 1000 * rank for rank in ALL]))
 
 
 @pytest.mark.parametrize("shape", BARRIERS)
@@ -259,12 +262,13 @@ def test_a_timeout_in_the_place_of_options_counts(groups):
 
 
 def test_what_is_asked_about_a_group(group):
-    assert (group.rank(), group.size(), group.name()) == (RANK, SIZE, "dlmpi")
+    assert (group.rank(), group.size()) == (RANK, SIZE)
     assert group.group_name
-    before = group._get_sequence_number_for_group()
-    group.barrier().wait()
-    assert group._get_sequence_number_for_group() == before + 1
     backend = group._get_backend(torch.device("cpu"))
+    assert backend.name() == "dlmpi"
+    before = backend._get_sequence_number_for_group()
+    group.barrier().wait()
+    assert backend._get_sequence_number_for_group() == before + 1
     asked = ("supports_splitting", "supports_coalescing", "supports_shrinking", "supports_window")
     assert [getattr(backend, name) for name in asked] == [True, False, False, False]
     assert backend.options._timeout == timedelta(minutes=30)

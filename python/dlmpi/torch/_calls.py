@@ -354,6 +354,7 @@ class Calls:
         out_splits: Any = None,
         in_splits: Any = None,
         opts: Any = None,
+        *,
         timeout: Any = None,
     ) -> Any:
         """Send a block of rows to each rank and receive one from each."""
