@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 HEAD = """
     import os, signal, sys, time
     from datetime import timedelta
@@ -12,30 +10,59 @@ HEAD = """
 """
 
 
-@pytest.mark.parametrize(
-    "wait",
-    ["dist.all_reduce(x)", "dist.all_reduce(x, async_op=True).get_future().wait()"],
-    ids=["call", "future"],
-)
-def test_a_rank_that_never_comes_is_named_in_time(run_script, wait):
+#: Waits for a rank that never comes: what is begun at once, and what is called on that.
+WAITS = """
+    begun = {
+        "all_reduce": dist.all_reduce(x.clone(), async_op=True),
+        "broadcast": dist.broadcast(x.clone(), last, async_op=True),
+        "all_to_all": dist.all_to_all_single(torch.ones(3), torch.ones(3), async_op=True),
+        "barrier": dist.barrier(async_op=True),
+        "recv": dist.irecv(x.clone(), last),
+    }
+    waits = {name: partial(work.wait, timedelta(seconds=1)) for name, work in begun.items()}
+    waits["all_reduce, a future"] = dist.all_reduce(x.clone(), async_op=True).get_future().wait
+    waits["all_reduce, a call"] = lambda: dist.all_reduce(x.clone())
+"""
+
+
+def test_all_others_hear_of_the_rank_that_never_comes(run_script):
     outcome = run_script(
         HEAD
-        + f"""
+        + """
+    from functools import partial
+
     dist.init_process_group("dlmpi", timeout=timedelta(seconds=3))
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    store = dist.distributed_c10d._get_default_store()
     x = torch.ones(4)
     dist.all_reduce(x)
-    if dist.get_rank() == 1:
-        time.sleep(30)
-    begin = time.monotonic()
-    try:
-        {wait}
-    except Exception as error:
-        print("heard", "not arrived: rank 1" in str(error), time.monotonic() - begin < 10, error)
+    if rank == last:
+        store.wait(["told 0", "told 1"], timedelta(seconds=60))
+        sys.exit("never came")
     """
+        + WAITS
+        + """
+    for name, wait in waits.items():
+        begin = time.monotonic()
+        try:
+            wait()
+        except Exception as error:
+            said = str(error)
+            named = f"not arrived: rank {last}" in said or f"waiting for rank {last}" in said
+            told = named and name.partition(",")[0] in said and time.monotonic() - begin < 30
+            print("heard", rank, name, told, "" if told else said, flush=True)
+    # The first one to end takes the others with it.
+    store.set(f"told {rank}", "")
+    store.wait(["told 0", "told 1"], timedelta(seconds=60))
+    """,
+        ranks=3,
     )
     assert outcome.code != 0
-    assert "heard True True" in outcome.text, outcome.text
-    assert "all_reduce (call 2" in outcome.text
+    heard = [line.rstrip() for line in outcome.lines("heard")]
+    names = ("all_reduce", "broadcast", "all_to_all", "barrier", "recv")
+    names += ("all_reduce, a future", "all_reduce, a call")
+    want = [f"heard {rank} {name} True" for rank in (0, 1) for name in names]
+    assert heard == sorted(want), outcome.text
 
 
 def test_a_rank_that_raises_ends_the_job(run_script):
@@ -51,6 +78,26 @@ def test_a_rank_that_raises_ends_the_job(run_script):
     assert outcome.code != 0
     assert "ValueError: it went wrong here" in outcome.text
     assert "rank 1" in outcome.text
+
+
+def test_a_killed_rank_ends_the_job_and_is_named(run_script):
+    """By the launcher: libraries end the others before any of them could say a word."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi", timeout=timedelta(seconds=60))
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))
+    print("went on")
+    """,
+        ranks=3,
+    )
+    assert outcome.code != 0
+    assert "went on" not in outcome.text
+    assert "signal" in outcome.text.lower(), outcome.text
+    assert "9" in outcome.text, outcome.text
 
 
 def test_start_without_a_variable_and_by_other_names(run_script):
