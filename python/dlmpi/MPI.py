@@ -8,8 +8,9 @@ third-party code go on working; but for those that programs make objects of by c
 
 from typing import TYPE_CHECKING
 
-from dlmpi import _start
+from dlmpi import _attached, _standin, _start
 from dlmpi import comm as _comm
+from dlmpi import datatypes as _datatypes
 from dlmpi import memory as _memory
 from dlmpi import operations as _operations
 from dlmpi import requests as _requests
@@ -22,7 +23,8 @@ _OWN = frozenset(globals())
 
 globals().update({name: value for name, value in vars(_comm.mpi).items() if name not in _OWN})
 
-globals().update(_operations.PREDEFINED)
+globals().update(_standin.PREDEFINED)
+globals().update(_attached.module())
 
 COMM_WORLD: _comm.Intracomm = _comm.predefined("COMM_WORLD")  # type: ignore[no-redef]
 COMM_SELF: _comm.Intracomm = _comm.predefined("COMM_SELF")  # type: ignore[no-redef]
@@ -37,6 +39,8 @@ Win = _memory.Win  # type: ignore[misc]
 File = _memory.File  # type: ignore[misc]
 Message = _memory.Message  # type: ignore[misc]
 Op = _operations.Op  # type: ignore[misc]
+Session = _attached.Session  # type: ignore[misc]
+Datatype = _datatypes.Datatype  # type: ignore[misc]
 Prequest = _requests.Prequest  # type: ignore[misc]
 pickle = _comm.pickle  # type: ignore[misc]
 

@@ -5,7 +5,15 @@ from typing import Any, Self
 
 from dlmpi._bound import mpi
 
-__all__ = ["Made", "StandIn", "reduced"]
+__all__ = [
+    "PREDEFINED",
+    "Constant",
+    "Made",
+    "StandIn",
+    "predefined",
+    "reduced",
+    "stand_for_constants",
+]
 
 
 class StandIn(type):
@@ -55,3 +63,43 @@ def reduced(stand_in: type, instance: Any) -> Any:
     if isinstance(how, str):
         return how
     return how[0], tuple(stand_in if item is type(instance) else item for item in how[1])
+
+
+class Constant(Made):
+    """A class whose predefined objects are ours too: there is one of each, pickled by its name."""
+
+    __slots__ = ()
+
+    #: Unset: not predefined.
+    _name: str
+
+    def free(self) -> None:
+        """Call `Free` if not null or predefined."""
+        if getattr(self, "_name", None) is None:
+            super().free()  # type: ignore[misc]
+
+    def __reduce__(self) -> Any:
+        name = getattr(self, "_name", None)
+        return super().__reduce__() if name is None else (predefined, (name,))
+
+
+#: The objects of such classes that stand for mpi4py's constants, by name.
+PREDEFINED: dict[str, Any] = {}
+
+
+def predefined(name: str) -> Any:
+    """Return the predefined object of this name."""
+    return PREDEFINED[name]
+
+
+def stand_for_constants(cls: Any) -> dict[int, Any]:
+    """Return an object of `cls` for the `id` of each constant of the class that it stands for."""
+    real = cls.__mro__[-2]
+    made: dict[int, Any] = {}
+    for name, value in vars(mpi).items():
+        if isinstance(value, real):
+            if id(value) not in made:
+                made[id(value)] = cls(value)
+                made[id(value)]._name = name
+            PREDEFINED[name] = made[id(value)]
+    return made

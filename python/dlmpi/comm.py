@@ -11,6 +11,7 @@ from functools import partial, wraps
 from typing import Any, Literal, TypeVar
 
 from dlmpi import _native, _start, _undisturbed, _watch, trace
+from dlmpi._attached import attaching
 from dlmpi._bound import NATIVE, mpi
 from dlmpi._objects import METHODS, pickle
 from dlmpi._standin import StandIn, reduced
@@ -85,6 +86,7 @@ def _native_methods(cls: type[_C]) -> type[_C]:
         objects = METHODS if base is mpi.Comm else {}
         for name, method in {**NATIVE.get(base.__name__, {}), **objects}.items():
             setattr(cls, name, method)
+    attaching(cls)
     return cls
 
 

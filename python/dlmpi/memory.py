@@ -14,7 +14,7 @@ from dlmpi import _native
 from dlmpi._bound import NATIVE, mpi
 from dlmpi._standin import StandIn, reduced
 
-__all__ = ["File", "Message", "Win"]
+__all__ = ["File", "Message", "Win", "lent"]
 
 _T = TypeVar("_T")
 
@@ -46,7 +46,7 @@ class _Holding:
             hold.end()
 
 
-def _lent(memory: Any) -> Any:
+def lent(memory: Any) -> Any:
     """Return the buffer that mpi4py takes instead of a tensor, and what ends its loan."""
     if memory is None or memory is mpi.BOTTOM:
         return memory, lambda: None
@@ -93,7 +93,7 @@ class Win(_Holding, mpi.Win, metaclass=StandIn):
 
         The tensor is held until the window is freed.
         """
-        buffer, end = _lent(memory)
+        buffer, end = lent(memory)
         try:
             return super().Create(buffer, disp_unit, info, comm)
         finally:
@@ -104,7 +104,7 @@ class Win(_Holding, mpi.Win, metaclass=StandIn):
 
         The tensor is held until it is detached.
         """
-        buffer, end = _lent(memory)
+        buffer, end = lent(memory)
         try:
             super().Attach(buffer)
         finally:
@@ -115,7 +115,7 @@ class Win(_Holding, mpi.Win, metaclass=StandIn):
 
         The tensor is no longer held.
         """
-        buffer, end = _lent(memory)
+        buffer, end = lent(memory)
         try:
             super().Detach(buffer)
         finally:

@@ -108,6 +108,20 @@ impl Reach {
         self.within(name, (start, "element", displ), count, length)
     }
 
+    /// How many elements `length` bytes are, as mpi4py counts them; they must lie inside.
+    ///
+    /// # Errors
+    /// `ValueError` naming the argument: a Datatype without an extent, or that reaches out.
+    pub fn check_all(self, name: &str, length: usize) -> PyResult<i64> {
+        let count = i64::try_from(length).unwrap_or(i64::MAX);
+        let count = count.checked_div(self.extent).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "{name}: the Datatype has an extent of 0 bytes, so how many elements there are cannot be told"
+            ))
+        })?;
+        self.check(name, 0, count, length).map(|()| count)
+    }
+
     /// Checks `count` elements from byte `displ` on against `length` bytes.
     ///
     /// # Errors

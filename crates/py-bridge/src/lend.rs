@@ -2,6 +2,7 @@
 //! which form they are lent, and what holds them until the operation has ended. One function for all
 //! of them; what differs is in the rows.
 
+use mpi_runtime::Mpi;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -17,9 +18,11 @@ use crate::datatype::Use;
 use crate::delegate::{self, Values, invoke};
 use crate::errors;
 use crate::framework::Intent;
+use crate::loan::Held;
 use crate::memory::{self, Division};
 use crate::message::{self, Loans, Message};
 use crate::mpi4py::Mpi4py;
+use crate::packed;
 use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
 use crate::raw::Bytes;
@@ -39,6 +42,8 @@ pub enum Form {
     Memory,
     /// The same with one Datatype per peer, so that counts are mpi4py's to read.
     Types,
+    /// Elements of the Datatype whose method it is on the side of this flow, packed bytes on the other.
+    Packed(Flow),
 }
 
 /// How the sides of an operation are divided.
@@ -141,6 +146,9 @@ pub fn call<'py>(
             "sendbuf and recvbuf share memory, which MPI does not allow here; use the form with _replace, or send a copy",
         ));
     }
+    if let Form::Packed(elements) = lend.form {
+        packed::check(mpi4py, slf, row, &values, elements)?;
+    }
     match lend.gives {
         Gives::Persistent if is_collective(row) => carried::undisturbed(slf)?,
         // In its turn among the others of the communicator.
@@ -227,6 +235,10 @@ impl Side<'_> {
                 let message = delegate::memory(mpi4py, name, msg, &[Intent::of(flow)], lent)?;
                 bounds::check_each(mpi4py, name, &message)?;
                 Ok(message)
+            }
+            Form::Packed(elements) => {
+                let datatype = (flow == elements).then_some(slf);
+                packed::lend(mpi4py, name, datatype, msg, flow, lent)
             }
         }
     }
@@ -336,26 +348,14 @@ fn elements<'py>(
         return delegate::memory(mpi4py, name, msg, &[intent], lent);
     };
     loans.order.wait(py)?;
-    let mpi = mpi4py.mpi();
-    let make = || Posted::new(mpi, &arg, name, peers, flow);
-    let posted = match in_place(&arg) {
-        true => make(),
-        false => py.detach(make),
-    }
-    .map_err(|error| errors::operation(py, error))?;
-    let datatype = mpi4py.datatype_object(py, posted.datatype())?;
-    let counts = posted.counts().clone();
-    let bytes = Bytes::untyped(posted.ptr(), posted.bytes());
     let Some(held) = loans.into_borrowed().only() else {
         // `[None, 0, datatype]`: nothing to lend.
         return Ok(msg.clone());
     };
-    let buffer = Bound::new(
-        py,
-        Borrowed::lending(bytes, Cargo::posted(held, posted, intent)),
-    )?;
-    lent.buffers.push(buffer.clone().unbind());
-    let buffer = buffer.into_any();
+    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, flow)?;
+    let datatype = mpi4py.datatype_object(py, posted.datatype())?;
+    let counts = posted.counts().clone();
+    let buffer = hand_over(py, held, posted, intent, lent)?;
     let items: SmallVec<[Bound<'py, PyAny>; 4]> = match counts {
         Counts::One(count) => {
             let count = count.into_pyobject(py)?.into_any();
@@ -368,6 +368,44 @@ fn elements<'py>(
         }
     };
     PyList::new(py, items).map(Bound::into_any)
+}
+
+/// The elements of `arg` in the form in which they travel.
+///
+/// # Errors
+/// What their memory or the library cannot do.
+pub fn posted(
+    mpi: &'static Mpi,
+    py: Python<'_>,
+    arg: &Arg,
+    name: &str,
+    blocks: usize,
+    flow: Flow,
+) -> PyResult<Posted> {
+    let make = || Posted::new(mpi, arg, name, blocks, flow);
+    match in_place(arg) {
+        true => make(),
+        false => py.detach(make),
+    }
+    .map_err(|error| errors::operation(py, error))
+}
+
+/// Those elements as a buffer that is lent.
+///
+/// # Errors
+/// What Python raised.
+pub fn hand_over<'py>(
+    py: Python<'py>,
+    held: Held,
+    posted: Posted,
+    intent: Intent,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let bytes = Bytes::untyped(posted.ptr(), posted.bytes());
+    let cargo = Cargo::posted(held, posted, intent);
+    let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
+    lent.buffers.push(buffer.clone().unbind());
+    Ok(buffer.into_any())
 }
 
 /// Whether the elements travel from where they lie, so that making them ready is no work.

@@ -46,6 +46,7 @@ pub mod mpi4py;
 pub mod order;
 pub mod orphans;
 pub mod p2p;
+pub mod packed;
 pub mod params;
 pub mod policy;
 pub mod post;

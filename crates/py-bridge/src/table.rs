@@ -25,6 +25,8 @@ pub enum Class {
     Win,
     /// A file.
     File,
+    /// A Datatype.
+    Datatype,
 }
 
 impl Class {
@@ -37,6 +39,7 @@ impl Class {
             Class::Message => "Message",
             Class::Win => "Win",
             Class::File => "File",
+            Class::Datatype => "Datatype",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The methods that mpi4py carries out on memory that we lend.
 
-use tensor_comm::SendMode;
+use tensor_comm::{Flow, SendMode};
 
 use super::{Body, Class, OP, PAIR, RANK, RECV, RECVBUF, ROOT, Row, SEND, SENDBUF, SENDRECV};
 use super::{SOURCE, STATUS, may, need};
@@ -128,7 +128,17 @@ const IWRITE: &[Param] = &[WRITE[0]];
 const IREAD_AT: &[Param] = &[OFFSET, READ[0]];
 const IWRITE_AT: &[Param] = &[OFFSET, WRITE[0]];
 
-use Class::{Comm, File, Intracomm, Message, Topocomm, Win};
+const POSITION: Param = need("position", Takes::Pass("0"));
+const DATAREP: Param = need("datarep", Takes::Pass("None"));
+const INBUF: Param = need("inbuf", Takes::Sent);
+const OUTBUF: Param = need("outbuf", Takes::Received);
+const COMM: Param = need("comm", Takes::Pass("None"));
+const PACK: &[Param] = &[INBUF, OUTBUF, POSITION, COMM];
+const UNPACK: &[Param] = &[INBUF, POSITION, OUTBUF, COMM];
+const PACK_EXTERNAL: &[Param] = &[DATAREP, INBUF, OUTBUF, POSITION];
+const UNPACK_EXTERNAL: &[Param] = &[DATAREP, INBUF, POSITION, OUTBUF];
+
+use Class::{Comm, Datatype, File, Intracomm, Message, Topocomm, Win};
 use Form::{Memory, Types};
 use Gives::{End, Later, Persistent, Request, Result};
 use Role::{Blocks, Vector, Whole};
@@ -147,6 +157,8 @@ const fn near_dense(send: Role, recv: Role) -> Form {
 }
 const ELEMENTS: Form = Form::Elements(sides(Whole, Whole, Peers::Ranks));
 const DENSE: Form = Form::Dense(sides(Whole, Whole, Peers::Ranks));
+const PACKING: Form = Form::Packed(Flow::Out);
+const UNPACKING: Form = Form::Packed(Flow::In);
 const PARTITIONS: Form = Form::Dense(sides(Blocks, Blocks, Peers::Partitions));
 
 /// Every one of them.
@@ -246,4 +258,8 @@ pub(super) const LENT: &[Row] = &[
     row(File, "Write_at_all_end", WRITE, Memory, End, "Complete a split collective write using explicit offset."),
     row(File, "Read_ordered_end", READ, Memory, End, "Complete a split collective read using shared file pointer."),
     row(File, "Write_ordered_end", WRITE, Memory, End, "Complete a split collective write using shared file pointer."),
+    row(Datatype, "Pack", PACK, PACKING, Result, "Pack into contiguous memory according to datatype."),
+    row(Datatype, "Unpack", UNPACK, UNPACKING, Result, "Unpack from contiguous memory according to datatype."),
+    row(Datatype, "Pack_external", PACK_EXTERNAL, PACKING, Result, "Pack into contiguous memory according to datatype, in the portable representation."),
+    row(Datatype, "Unpack_external", UNPACK_EXTERNAL, UNPACKING, Result, "Unpack from contiguous memory according to datatype, in the portable representation."),
 ];
