@@ -73,7 +73,7 @@ def bandwidth(mebibytes: int) -> None:
     say(
         f"{mebibytes} MiB",
         *(f"{rate[name]:.2f}" for name in ("limit", "sendrecv", "host", "allreduce")),
-        f"{rate['sendrecv'] / rate['limit']:.2f}",
+        *(f"{rate[name] / rate['limit']:.2f}" for name in ("sendrecv", "allreduce")),
     )
 
 
@@ -115,8 +115,9 @@ def main() -> int:
         print("needs torch with a GPU, and two ranks")
         return 1
     torch.cuda.set_device(dlmpi.device())
-    say("size", "both ways at once, GiB/s", "Sendrecv", "on the host", "Allreduce", "ratio")
-    say(*["---"] * 6)
+    names = ("both ways at once, GiB/s", "Sendrecv", "on the host", "Allreduce")
+    say("size", *names, "Sendrecv, of the limit", "Allreduce, of the limit")
+    say(*["---"] * 7)
     for mebibytes in (1, 16, 128):
         bandwidth(mebibytes)
     if comm.rank == 0:

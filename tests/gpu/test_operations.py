@@ -9,7 +9,7 @@ import pytest
 from tests.gpu.conftest import library
 
 import dlmpi
-from support.gpu_operations import OPERATIONS
+from support.gpu_operations import OPERATIONS, reduced
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -17,6 +17,11 @@ pytestmark = pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation(name: str, comm: Any, lab: Any) -> None:
     OPERATIONS[name](comm, lab)
+
+
+def test_large_reductions(comm: Any, lab: Any) -> None:
+    """Of several chunks, which are copied while others travel."""
+    reduced(comm, lab, 4_700_003, np.float32)
 
 
 def test_memory_used_again_keeps_nothing(comm: Any, rng: Any) -> None:

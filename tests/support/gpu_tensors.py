@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -114,6 +115,14 @@ class Array:
         source = ctypes.create_string_buffer(raw, max(len(raw), 1))
         _sources.append(source)
         self._copy("cuMemcpyHtoDAsync_v2", self.memory.start, source)
+
+    def host_function(self, run: Callable[[], None]) -> None:
+        """Queue a function of the host's behind the kernels."""
+        called = simulated.HOST_FUNCTION(lambda _: run())
+        _sources.append(called)
+        with simulated.on(self.dev):
+            stream = self.library.stream(self.dev)
+            simulated.call("cuLaunchHostFunc", stream, called, None)
 
     def watch(self) -> simulated.Memory:
         """Queue a kernel that reads the elements; what it saw will be in the memory returned."""

@@ -24,6 +24,7 @@ OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
 
 _LONG = ctypes.c_uint64
 _SIZE = ctypes.c_size_t
+HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 # Arguments of each function; all of CUDA's return an error number.
 _CUDA: dict[str, list[Any]] = {
     "cuInit": [ctypes.c_uint],
@@ -41,6 +42,7 @@ _CUDA: dict[str, list[Any]] = {
     "cuEventRecord": [_LONG, _LONG],
     "cuEventSynchronize": [_LONG],
     "cuEventDestroy_v2": [_LONG],
+    "cuLaunchHostFunc": [_LONG, HOST_FUNCTION, ctypes.c_void_p],
     "cuMemcpyHtoDAsync_v2": [_LONG, ctypes.c_void_p, _SIZE, _LONG],
     "cuMemcpyDtoHAsync_v2": [ctypes.c_void_p, _LONG, _SIZE, _LONG],
     "cuMemcpyDtoDAsync_v2": [_LONG, _LONG, _SIZE, _LONG],
@@ -52,6 +54,8 @@ _WAYS_IN: dict[str, tuple[Any, list[Any]]] = {
     "simulated_current": (ctypes.c_int, []),
     "simulated_set_current": (None, [ctypes.c_int]),
     "simulated_calls": (_LONG, [ctypes.c_char_p]),
+    "simulated_record": (None, [ctypes.c_bool]),
+    "simulated_recorded": (_SIZE, [ctypes.c_void_p, _SIZE]),
     "simulated_fail": (None, [ctypes.c_char_p, _LONG, ctypes.c_uint, ctypes.c_bool]),
     "simulated_mend": (_LONG, []),
     "simulated_alive": (_LONG, [ctypes.c_char_p]),
@@ -102,6 +106,21 @@ def current() -> int:
 
 def calls(name: str) -> int:
     return int(library().simulated_calls(name.encode()))
+
+
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """What is called meanwhile, of the whole process: names, and what each call works on."""
+    log: list[str] = []
+    library().simulated_record(True)
+    try:
+        yield log
+        room = library().simulated_recorded(None, 0) + 4096
+        found = ctypes.create_string_buffer(room)
+        n = library().simulated_recorded(found, room)
+        log += found.raw[: min(n, room)].decode().splitlines()
+    finally:
+        library().simulated_record(False)
 
 
 def alive(what: str) -> int:

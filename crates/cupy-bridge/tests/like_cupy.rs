@@ -61,6 +61,10 @@ impl Streams for Diary {
         note(format!("wait for {stream:#x} on {dev}"));
         Ok(())
     }
+    fn follow(&self, stream: u64, dev: i32) -> Result<(), DeviceError> {
+        note(format!("follow {stream:#x} on {dev}"));
+        Ok(())
+    }
     fn is_capturing(&self, _stream: u64, _dev: i32) -> Result<bool, DeviceError> {
         Ok(CAPTURING.load(SeqCst))
     }
@@ -223,6 +227,24 @@ fn our_stream_is_passed_with_the_arrays_device_current_and_waited_for_once() {
         assert_eq!(DELETED.load(SeqCst), 0, "held until the loans end");
         drop((sent, received));
         assert_eq!(DELETED.load(SeqCst), 2);
+    });
+}
+
+#[test]
+fn each_device_is_waited_for_once_however_many_streams_it_has() {
+    with_cupy(|module| {
+        let mut order = StreamOrder::new(&Diary);
+        for (stream, dev) in [(0x20, 1), (0x30, 0), (0x40, 1), (0x20, 1)] {
+            order.wait_for(stream, dev);
+        }
+        order.wait(module.py()).unwrap();
+        // A stream that is alone on its device needs no other one.
+        let both = ["follow 0x20 on 1", "follow 0x40 on 1", "wait for ours on 1"];
+        assert_eq!(diary(), [&both[..], &["wait for 0x30 on 0"]].concat());
+        order.stream(0).unwrap();
+        order.wait(module.py()).unwrap();
+        let joined = ["follow 0x30 on 0", "wait for ours on 0"];
+        assert_eq!(diary(), [&joined[..], &both].concat());
     });
 }
 

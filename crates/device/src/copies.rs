@@ -1,5 +1,5 @@
-//! Copies between host and device and inside a device, on our stream, finished when they return. Knows nothing of what
-//! is copied.
+//! Copies between host and device and inside a device, on our stream, finished when they return (those of lanes: queued
+//! only). Knows nothing of what is copied.
 
 use core::ffi::c_void;
 
@@ -36,7 +36,7 @@ impl Rows {
 
 /// Which way.
 #[derive(Clone, Copy)]
-enum Way {
+pub(crate) enum Way {
     ToHost,
     ToDevice,
     OnDevice,
@@ -55,9 +55,7 @@ impl Cuda {
         n: usize,
         dev: i32,
     ) -> Result<(), DeviceError> {
-        // SAFETY:
-        // - The caller's promise is the same.
-        unsafe { self.rows_to_host(dst, src, [Rows::line(n)], dev) }
+        self.copy(Way::ToHost, dst.expose_provenance() as u64, src, n, dev)
     }
 
     /// Copies to the device, behind everything our stream waits for. Kernels launched later see the bytes.
@@ -72,9 +70,7 @@ impl Cuda {
         n: usize,
         dev: i32,
     ) -> Result<(), DeviceError> {
-        // SAFETY:
-        // - The caller's promise is the same.
-        unsafe { self.rows_to_device(dst, src, [Rows::line(n)], dev) }
+        self.copy(Way::ToDevice, dst, src.expose_provenance() as u64, n, dev)
     }
 
     /// Copies inside a device, behind everything our stream waits for.
@@ -88,41 +84,37 @@ impl Cuda {
         n: usize,
         dev: i32,
     ) -> Result<(), DeviceError> {
-        self.copy(Way::OnDevice, dst, src, [Rows::line(n)], dev)
+        self.copy(Way::OnDevice, dst, src, n, dev)
     }
 
-    /// Copies rows from the device, which keep their distances; one wait for all.
+    /// Queues rows from the device, which keep their distances; [`Cuda::synchronize`] on this thread waits for them.
     ///
     /// # Safety
-    /// - As for [`Cuda::copy_to_host`], of every row.
-    pub unsafe fn rows_to_host(
+    /// - As for [`Cuda::copy_to_host`], of every row, until that has returned; after an error for ever.
+    pub unsafe fn queue_to_host(
         &'static self,
         dst: *mut u8,
         src: u64,
         rows: impl IntoIterator<Item = Rows>,
         dev: i32,
     ) -> Result<(), DeviceError> {
-        self.copy(Way::ToHost, dst.expose_provenance() as u64, src, rows, dev)
+        self.queue(Way::ToHost, dst.expose_provenance() as u64, src, rows, dev)
+            .map(drop)
     }
 
-    /// Copies rows to the device, which keep their distances; one wait for all.
+    /// Queues rows to the device, which keep their distances; [`Cuda::synchronize`] on this thread waits for them.
     ///
     /// # Safety
-    /// - As for [`Cuda::copy_to_device`], of every row.
-    pub unsafe fn rows_to_device(
+    /// - As for [`Cuda::copy_to_device`], of every row, until that has returned; after an error for ever.
+    pub unsafe fn queue_to_device(
         &'static self,
         dst: u64,
         src: *const u8,
         rows: impl IntoIterator<Item = Rows>,
         dev: i32,
     ) -> Result<(), DeviceError> {
-        self.copy(
-            Way::ToDevice,
-            dst,
-            src.expose_provenance() as u64,
-            rows,
-            dev,
-        )
+        let src = src.expose_provenance() as u64;
+        self.queue(Way::ToDevice, dst, src, rows, dev).map(drop)
     }
 
     /// Queues everything, then waits. After an error copies may still be under way.
@@ -131,24 +123,41 @@ impl Cuda {
         way: Way,
         dst: u64,
         src: u64,
-        rows: impl IntoIterator<Item = Rows>,
+        n: usize,
         dev: i32,
     ) -> Result<(), DeviceError> {
+        match self.queue(way, dst, src, [Rows::line(n)], dev) {
+            Ok(false) => Ok(()),
+            // Also after an error: what was queued before it uses the host's memory.
+            queued => {
+                let waited = self.synchronize(dev);
+                queued.and(waited)
+            }
+        }
+    }
+
+    /// Queues everything; whether there was anything.
+    fn queue(
+        &'static self,
+        way: Way,
+        dst: u64,
+        src: u64,
+        rows: impl IntoIterator<Item = Rows>,
+        dev: i32,
+    ) -> Result<bool, DeviceError> {
         let mut rows = rows.into_iter().filter(|rows| rows.width * rows.rows > 0);
         let Some(first) = rows.next() else {
-            return Ok(());
+            return Ok(false);
         };
         let _current = self.current(dev)?;
         let stream = stream::of_this_thread(self, dev)?;
-        let queued = core::iter::once(first)
+        core::iter::once(first)
             .chain(rows)
-            .try_for_each(|rows| self.enqueue(way, dst, src, rows, stream));
-        // Also after an error: what was queued before it uses the host's memory.
-        let waited = self.wait(stream);
-        queued.and(waited)
+            .try_for_each(|rows| self.enqueue(way, dst, src, rows, stream))?;
+        Ok(true)
     }
 
-    fn enqueue(
+    pub(crate) fn enqueue(
         &self,
         way: Way,
         dst: u64,

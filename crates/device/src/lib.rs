@@ -10,6 +10,8 @@
 //! - Order comes from one non-blocking stream per device and thread ([`Cuda::stream`]). A producer makes it
 //!   wait for its own work, [`Cuda::synchronize`] waits for it on the host, and every copy goes through it
 //!   and has finished when it returns. No stream of the user's and no legacy stream is ever waited for.
+//! - Copies that overlap with other work go through a [`Lane`], a stream with one owner, whose [`Mark`]s are waited for by
+//!   the host or by another lane.
 //! - Contexts are the primary ones, which every framework uses. What was current before is current again
 //!   afterwards ([`Current`]), also after an error.
 //! - [`wait`], [`read`] and [`write()`] take any [`dlpack_core::Device`], by a table of kinds, so that callers
@@ -43,9 +45,11 @@ mod copies;
 mod cuda;
 mod current;
 mod error;
+mod lane;
 #[cfg_attr(feature = "cuda", path = "library.rs")]
 #[cfg_attr(not(feature = "cuda"), path = "host.rs")]
 mod loader;
+mod mark;
 mod memory;
 mod pinned;
 mod pointer;
@@ -56,5 +60,7 @@ pub use copies::Rows;
 pub use cuda::{Cuda, StreamHandle, cuda};
 pub use current::Current;
 pub use error::DeviceError;
+pub use lane::Lane;
+pub use mark::Mark;
 pub use memory::{driver, read, wait, write};
 pub use pinned::Pinned;

@@ -1,6 +1,7 @@
-//! Our own streams: one per device and thread, non-blocking, made on first use. Knows nothing of what runs on them.
+//! Our own streams, non-blocking, made on first use: one per device and thread, and those of lanes (`lane.rs`). Knows
+//! nothing of what runs on them.
 //!
-//! Streams outlive their threads: a thread that ends leaves its streams to the next one, and the driver is
+//! Streams outlive their owners: a thread that ends leaves its streams to the next one, and the driver is
 //! never called from a thread's or the process's last moments, when it may be gone.
 
 use core::cell::RefCell;
@@ -12,16 +13,20 @@ use crate::symbols::{self, Object};
 use crate::{Cuda, DeviceError};
 
 /// A stream and its device.
-struct Own {
-    dev: i32,
-    stream: Object,
+pub(crate) struct Own {
+    pub dev: i32,
+    pub stream: Object,
 }
 
 // SAFETY:
 // - A stream is a handle of the driver, which any thread may use.
 unsafe impl Send for Own {}
 
-/// Streams whose threads have ended.
+// SAFETY:
+// - As above; it is never changed.
+unsafe impl Sync for Own {}
+
+/// Streams whose owners are gone.
 static IDLE: Mutex<Vec<Own>> = Mutex::new(Vec::new());
 
 /// The streams of one thread.
@@ -52,17 +57,26 @@ pub(crate) fn of_this_thread(cuda: &'static Cuda, dev: i32) -> Result<Object, De
     if let Ok(Some(stream)) = known {
         return Ok(stream);
     }
-    let own = match left_over(dev) {
-        Some(own) => own,
-        None => Own {
-            dev,
-            stream: create(cuda, dev)?,
-        },
-    };
+    let own = take(cuda, dev)?;
     let stream = own.stream;
     // A thread in its last moments has no list any more: the stream is then used this once.
     let _ = MINE.try_with(|mine| mine.0.borrow_mut().push(own));
     Ok(stream)
+}
+
+/// A stream that nobody else uses, to be given back.
+pub(crate) fn take(cuda: &'static Cuda, dev: i32) -> Result<Own, DeviceError> {
+    match left_over(dev) {
+        Some(own) => Ok(own),
+        None => create(cuda, dev).map(|stream| Own { dev, stream }),
+    }
+}
+
+/// Leaves a stream to the next owner.
+pub(crate) fn give(own: Own) {
+    IDLE.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(own);
 }
 
 fn left_over(dev: i32) -> Option<Own> {

@@ -10,16 +10,20 @@ use crate::DeviceError;
 
 /// A result: 0 is success.
 pub(crate) type Status = c_uint;
-/// An opaque object of the driver: context or stream.
+/// An opaque object of the driver: context, stream or event.
 pub(crate) type Object = *mut c_void;
 
 pub(crate) const SUCCESS: Status = 0;
 /// From "capture unsupported" to "capture from the wrong thread".
 pub(crate) const ERRORS_OF_CAPTURE: core::ops::RangeInclusive<Status> = 900..=908;
+/// Work is still under way, which is an answer and no error.
+pub(crate) const NOT_READY: Status = 600;
 /// The legacy stream was asked about while another stream is captured.
 pub(crate) const ERROR_CAPTURE_IMPLICIT: Status = 906;
 
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
+/// Nobody asks when it happened, which makes events cheap.
+pub(crate) const EVENT_WITHOUT_TIMING: c_uint = 2;
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
 pub(crate) const CAPTURE_NONE: c_int = 0;
 
@@ -112,6 +116,11 @@ table! {
     stream_create = "cuStreamCreate": fn(*mut Object, c_uint);
     stream_synchronize = "cuStreamSynchronize": fn(Object);
     stream_is_capturing = "cuStreamIsCapturing": fn(Object, *mut c_int);
+    stream_wait_event = "cuStreamWaitEvent": fn(Object, Object, c_uint);
+    event_create = "cuEventCreate": fn(*mut Object, c_uint);
+    event_record = "cuEventRecord": fn(Object, Object);
+    event_query = "cuEventQuery": fn(Object);
+    event_synchronize = "cuEventSynchronize": fn(Object);
     memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, u64, usize, Object);
     memcpy_htod_async = "cuMemcpyHtoDAsync_v2": fn(u64, *const c_void, usize, Object);
     memcpy_dtod_async = "cuMemcpyDtoDAsync_v2": fn(u64, u64, usize, Object);

@@ -69,6 +69,16 @@ impl StatusArray {
         }
     }
 
+    /// How many there is room for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Is there room for none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The whole array, for [`Mpi::waitall`] and its like.
     pub fn as_ptr(&mut self) -> StatusPtr {
         StatusPtr(self.words.as_mut_ptr().cast())

@@ -34,6 +34,12 @@ pub trait Streams: Sync {
     /// What the driver reports.
     fn synchronize_stream(&self, stream: u64, dev: i32) -> Result<(), DeviceError>;
 
+    /// Makes our stream of this thread wait for one that a producer named.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    fn follow(&self, stream: u64, dev: i32) -> Result<(), DeviceError>;
+
     /// Is a CUDA graph being captured on a stream of `dev` that a producer named?
     ///
     /// # Errors
@@ -63,6 +69,12 @@ impl Streams for Driver {
         // SAFETY:
         // - `stream` comes from the producer of a live tensor on `dev`, which keeps its current stream.
         unsafe { device::cuda()?.synchronize_stream(stream, dev) }
+    }
+
+    fn follow(&self, stream: u64, dev: i32) -> Result<(), DeviceError> {
+        // SAFETY:
+        // - As above.
+        unsafe { device::cuda()?.follow(stream, dev) }
     }
 
     fn is_capturing(&self, stream: u64, dev: i32) -> Result<bool, DeviceError> {
@@ -149,16 +161,32 @@ impl StreamOrder {
         if self.ours.is_empty() && self.theirs.is_empty() {
             return Ok(());
         }
-        py.detach(|| {
-            for &dev in &self.ours {
-                self.streams.synchronize(dev)?;
+        py.detach(|| self.wait_for_devices())
+            .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+
+    /// One wait per device: where it has several streams, ours is made to wait for the others.
+    fn wait_for_devices(&self) -> Result<(), DeviceError> {
+        let mut devices = self.ours.clone();
+        for &(_, dev) in &self.theirs {
+            if !devices.contains(&dev) {
+                devices.push(dev);
             }
-            for &(stream, dev) in &self.theirs {
+        }
+        for dev in devices {
+            let named = || self.theirs.iter().filter(|named| named.1 == dev);
+            if let (false, Some(&(stream, _)), 1) =
+                (self.ours.contains(&dev), named().next(), named().count())
+            {
                 self.streams.synchronize_stream(stream, dev)?;
+                continue;
             }
-            Ok(())
-        })
-        .map_err(|error: DeviceError| PyRuntimeError::new_err(error.to_string()))
+            for &(stream, _) in named() {
+                self.streams.follow(stream, dev)?;
+            }
+            self.streams.synchronize(dev)?;
+        }
+        Ok(())
     }
 }
 

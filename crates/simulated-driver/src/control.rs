@@ -73,6 +73,25 @@ pub unsafe extern "C" fn simulated_calls(name: *const c_char) -> u64 {
     state().calls.get(&text(name)).copied().unwrap_or(0)
 }
 
+/// Begins to write down what is called, or ends it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_record(on: bool) {
+    state().log = on.then(Vec::new);
+}
+
+/// What was called since then, a line per call; gives its length, and copies as much as there is room for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_recorded(to: *mut u8, room: usize) -> usize {
+    let lines = state()
+        .log
+        .as_ref()
+        .map_or(String::new(), |log| log.join("\n"));
+    // SAFETY:
+    // - The test passes so much room.
+    unsafe { ptr::copy_nonoverlapping(lines.as_ptr(), to, lines.len().min(room)) };
+    lines.len()
+}
+
 /// Lets a call fail, after so many that succeed: once, or from then on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn simulated_fail(

@@ -1,4 +1,4 @@
-//! Copies and fills, which are queued and nothing else.
+//! Copies, fills and functions of the host's, which are queued and nothing else.
 
 use std::ffi::{c_uint, c_void};
 
@@ -65,6 +65,18 @@ pub unsafe extern "C" fn cuMemsetD8Async(
     enter("cuMemsetD8Async", Needs::Context, |state| {
         let to = dst as usize;
         queue(state, stream, Work::Fill { to, value, n })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchHostFunc(
+    stream: *mut c_void,
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) -> c_uint {
+    enter("cuLaunchHostFunc", Needs::Context, |state| {
+        let work = Work::Call(function, argument.expose_provenance());
+        queue(state, stream, work)
     })
 }
 

@@ -115,7 +115,7 @@ fn release(mut state: Guard, start: usize, pinned: bool) -> c_uint {
         let touched = |at: usize| range.contains(&at);
         let pending = state.streams.values().flat_map(|stream| &stream.queue);
         let used = pending.into_iter().any(|item| match item.work {
-            Work::Nothing => false,
+            Work::Nothing | Work::Call(..) => false,
             Work::Fill { to, .. } => touched(to),
             Work::Copy { to, from, .. } => touched(to) || touched(from),
         });

@@ -1,6 +1,7 @@
 //! Streams, what runs on them, what must have run before, and when it does. Knows no handle of the driver's.
 
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr;
 use std::thread::{self, ThreadId};
@@ -38,6 +39,18 @@ pub(crate) enum Work {
         value: u8,
         n: usize,
     },
+    /// A function of the host's, with its argument: runs while nobody holds the driver up.
+    Call(unsafe extern "C" fn(*mut c_void), usize),
+}
+
+impl Work {
+    pub fn bytes(self) -> usize {
+        match self {
+            Work::Nothing | Work::Call(..) => 0,
+            Work::Copy { width, rows, .. } => width * rows,
+            Work::Fill { n, .. } => n,
+        }
+    }
 }
 
 pub(crate) struct Item {
@@ -142,7 +155,13 @@ pub(crate) fn finish(mut state: Guard, point: Point) -> Guard {
         };
         if let Some(item) = stream.queue.pop_front() {
             stream.done = item.number;
-            run(&state, item.work, 0, 1);
+            state = match item.work {
+                Work::Call(function, argument) => call(state, function, argument),
+                work => {
+                    run(&state, work, 0, 1);
+                    state
+                }
+            };
         }
     }
     state
@@ -202,8 +221,12 @@ fn work_off(id: StreamId) {
                 .get(&id)
                 .and_then(|stream| stream.queue.front())
                 .map(|item| item.work);
-            if let Some(work) = work {
-                run(&state, work, half, 2);
+            match work {
+                Some(Work::Call(function, argument)) if half == 0 => {
+                    state = call(state, function, argument);
+                }
+                Some(work) => run(&state, work, half, 2),
+                None => {}
             }
         }
         if let Some(stream) = state.streams.get_mut(&id)
@@ -215,11 +238,20 @@ fn work_off(id: StreamId) {
     }
 }
 
+/// Calls a function of the host's, which may wait for anybody else.
+fn call(state: Guard, function: unsafe extern "C" fn(*mut c_void), argument: usize) -> Guard {
+    drop(state);
+    // SAFETY:
+    // - Whoever queued it promised that it may be called with this argument.
+    unsafe { function(ptr::with_exposed_provenance_mut(argument)) };
+    crate::state::state()
+}
+
 /// Runs part `part` of `parts` of a piece of work.
 fn run(state: &State, work: Work, part: usize, parts: usize) {
     let cut = |n: usize| (n * part / parts, n * (part + 1) / parts);
     match work {
-        Work::Nothing => {}
+        Work::Nothing | Work::Call(..) => {}
         Work::Fill { to, value, n } => {
             let (first, end) = cut(n);
             let to = ptr::with_exposed_provenance_mut::<u8>(memory::inside(state, to + first));

@@ -38,6 +38,17 @@ pub(crate) struct State {
     pub faults: Vec<Fault>,
     /// Handles given out so far.
     pub handles: usize,
+    /// What was called, in order, and on what; while a test records it.
+    pub log: Option<Vec<String>>,
+}
+
+impl State {
+    /// Says in the log what the call that is being made works on.
+    pub fn note(&mut self, words: std::fmt::Arguments<'_>) {
+        if let Some(line) = self.log.as_mut().and_then(|log| log.last_mut()) {
+            line.push_str(&format!(" {words}"));
+        }
+    }
 }
 
 pub(crate) type Guard = MutexGuard<'static, State>;
@@ -116,6 +127,9 @@ pub(crate) fn enter(call: &str, needs: Needs, act: impl FnOnce(Guard) -> c_uint)
     let mut state = state();
     let calls = state.calls.entry(call.to_owned()).or_default();
     *calls += 1;
+    if let Some(log) = &mut state.log {
+        log.push(call.to_owned());
+    }
     if let Some(code) = failing(&mut state, call) {
         return code;
     }

@@ -12,6 +12,7 @@ const NON_BLOCKING: c_uint = 1;
 
 /// The stream of a handle, if it belongs to the context that is current; default streams come into being here.
 pub(crate) fn of(state: &mut State, handle: *mut c_void) -> Option<StreamId> {
+    state.note(format_args!("stream={:#x}", handle.addr()));
     let context = CURRENT.get();
     let id = match handle.addr() {
         _ if context == 0 => return None,
@@ -33,11 +34,18 @@ pub(crate) fn of(state: &mut State, handle: *mut c_void) -> Option<StreamId> {
 pub(crate) fn queue(mut state: Guard, stream: *mut c_void, work: Work) -> c_uint {
     match of(&mut state, stream) {
         Some(id) => {
+            state.note(format_args!("bytes={}", work.bytes()));
             drop(put(state, id, work, Vec::new()));
             OK
         }
         None => INVALID_HANDLE,
     }
+}
+
+/// What an event was last recorded behind, if there is such an event.
+fn recorded(state: &mut State, event: *mut c_void) -> Option<Option<Point>> {
+    state.note(format_args!("event={:#x}", event.addr()));
+    state.events.get(&event.addr()).copied()
 }
 
 fn handle(state: &mut State) -> usize {
@@ -152,12 +160,12 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
         let Some(id) = of(&mut state, stream) else {
             return INVALID_HANDLE;
         };
-        match state.events.get(&event.addr()) {
+        match recorded(&mut state, event) {
             _ if flags != 0 => INVALID_VALUE,
             None => INVALID_HANDLE,
             // An event that was never recorded is no reason to wait.
             Some(None) => OK,
-            Some(&Some(point)) => {
+            Some(Some(point)) => {
                 drop(put(state, id, Work::Nothing, vec![point]));
                 OK
             }
@@ -183,7 +191,7 @@ pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) 
         let Some(id) = of(&mut state, stream) else {
             return INVALID_HANDLE;
         };
-        if !state.events.contains_key(&event.addr()) {
+        if recorded(&mut state, event).is_none() {
             return INVALID_HANDLE;
         }
         let mut state = put(state, id, Work::Nothing, Vec::new());
@@ -195,25 +203,27 @@ pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(event: *mut c_void) -> c_uint {
-    enter("cuEventSynchronize", Needs::Driver, |state| {
-        match state.events.get(&event.addr()) {
+    enter(
+        "cuEventSynchronize",
+        Needs::Driver,
+        |mut state| match recorded(&mut state, event) {
             None => INVALID_HANDLE,
             Some(None) => OK,
-            Some(&Some(point)) => {
+            Some(Some(point)) => {
                 drop(finish(state, point));
                 OK
             }
-        }
-    })
+        },
+    )
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(event: *mut c_void) -> c_uint {
-    enter("cuEventQuery", Needs::Driver, |state| {
-        match state.events.get(&event.addr()) {
+    enter("cuEventQuery", Needs::Driver, |mut state| {
+        match recorded(&mut state, event) {
             None => INVALID_HANDLE,
             Some(None) => OK,
-            Some(&Some(point)) => answer(state, point),
+            Some(Some(point)) => answer(state, point),
         }
     })
 }

@@ -11,25 +11,28 @@
 //! get the same bits. Libraries allocate a temporary as large as the tensor in every call, which the
 //! kernel fills page by page; here a chunk's worth of scratch memory is kept.
 
+mod conveyor;
 mod elements;
 mod fold;
 mod geometry;
 mod messages;
 mod near;
+mod places;
 mod shared;
 
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mpi_runtime::{Mpi, Request};
+use mpi_runtime::{Mpi, Request, StatusArray};
 use smallvec::SmallVec;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ground::peers::Peers;
 use crate::scratch::Scratch;
 use crate::wiretype::WireType;
 
+pub(crate) use conveyor::Conveyor;
 pub(crate) use elements::{Elements, Piece};
 pub(crate) use fold::Fold;
 pub(crate) use geometry::{Extent, Geometry, USUAL_ROOM};
@@ -103,6 +106,8 @@ pub(crate) struct Direct {
     pub output: Output,
     /// For the flight: had before the others are told that this rank comes.
     pub scratch: Cell<Option<Scratch>>,
+    /// Where contributions or results are on a device.
+    pub conveyor: Cell<Option<Box<Conveyor>>>,
 }
 
 /// A reduction under way: its messages, and the scratch memory that they may still write.
@@ -111,8 +116,9 @@ pub(crate) struct Flight<D> {
     lane: Lane,
     stage: Stage,
     requests: SmallVec<[Request; 16]>,
-    /// Which of them are receives.
-    receives: SmallVec<[usize; 16]>,
+    receives: SmallVec<[Receive; 16]>,
+    /// Of the requests.
+    statuses: Option<StatusArray>,
     scratch: Option<Scratch>,
     /// A block for each other rank's contribution.
     arrivals: *mut u8,
@@ -121,6 +127,21 @@ pub(crate) struct Flight<D> {
     results: *mut u8,
     /// Where ranks read each other's memory.
     near: Option<near::Near>,
+    conveyor: Option<Box<Conveyor>>,
+    /// Why this rank has nothing to say: its own reason, or that another one had nothing to say to it.
+    failed: Option<Error>,
+    /// Why results could not be brought home, which is no other rank's business.
+    stranded: Option<Error>,
+}
+
+/// A receive under way.
+#[derive(Debug, Clone, Copy)]
+struct Receive {
+    /// Which of the requests it is.
+    request: usize,
+    source: usize,
+    /// Units of the wire's type, where less means that the source has failed.
+    count: Option<i64>,
 }
 
 /// What happens when the messages under way have landed.
@@ -128,12 +149,16 @@ pub(crate) struct Flight<D> {
 enum Stage {
     /// The first contributions are sent.
     Start,
+    /// The contributions to this chunk are sent as soon as they are in host memory.
+    Exchange(usize),
     /// The contributions to this chunk are combined.
     Combine(usize),
     /// Ranks read each other's memory: how far this one is.
     Near(near::Stage),
     /// The last results have come.
     End,
+    /// They are where they belong as soon as they are on the device.
+    Home,
 }
 
 // SAFETY:
@@ -205,15 +230,20 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// Ready to start.
     pub fn new(call: D, lane: Lane) -> Result<Flight<D>> {
         let near = near::Near::of(&call, &lane);
+        let conveyor = call.conveyor.take();
         let mut flight = Flight {
             lane,
             stage: Stage::Start,
             requests: SmallVec::new(),
             receives: SmallVec::new(),
+            statuses: None,
             results: std::ptr::null_mut(),
             arrivals: std::ptr::null_mut(),
             scratch: None,
             near: None,
+            conveyor,
+            failed: None,
+            stranded: None,
             call,
         };
         match near {
@@ -249,6 +279,16 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         let chunks = self.call.geometry.chunks();
         let mut progress = Progress::Idle;
         loop {
+            if let Stage::Exchange(chunk) = self.stage {
+                // Results of the chunk before travel meanwhile, so they are not waited for.
+                if !self.is_ready(chunk, block) {
+                    return Ok(progress);
+                }
+                // SAFETY:
+                // - by the caller's promise; the chunk before has been combined.
+                unsafe { self.exchange(chunk) }?;
+                self.stage = Stage::Combine(chunk);
+            }
             if !self.land(block)? {
                 return Ok(progress);
             }
@@ -259,15 +299,18 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                 match self.stage {
                     Stage::Start => self.start()?,
                     Stage::Combine(chunk) => {
+                        if let Some(before) = chunk.checked_sub(1) {
+                            self.turn(before);
+                        }
                         self.combine(chunk);
                         self.deliver(chunk)?;
                         self.stage = if chunk + 1 < chunks {
-                            self.exchange(chunk + 1)?;
-                            Stage::Combine(chunk + 1)
+                            Stage::Exchange(chunk + 1)
                         } else {
                             Stage::End
                         };
                     }
+                    Stage::Exchange(_) => {}
                     Stage::Near(stage) => {
                         self.stage = self.approach(stage)?;
                         if !block && self.requests.is_empty() {
@@ -280,7 +323,16 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                             let bytes = self.call.owned() * self.call.wire.bytes;
                             std::ptr::copy_nonoverlapping(self.results, home, bytes);
                         }
-                        return Ok(Progress::Ended);
+                        if let Some(last) = chunks.checked_sub(1) {
+                            self.turn(last);
+                        }
+                        self.stage = Stage::Home;
+                    }
+                    Stage::Home => {
+                        return Ok(match self.is_home(block)? {
+                            true => Progress::Ended,
+                            false => progress,
+                        });
                     }
                 }
             }
@@ -296,51 +348,10 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             self.stage = if self.near.is_some() {
                 Stage::Near(self.greet()?)
             } else {
-                self.exchange(0)?;
-                Stage::Combine(0)
+                Stage::Exchange(0)
             };
         }
         Ok(())
-    }
-
-    /// Where the result of the block that this rank owns goes.
-    fn out(&self, chunk: usize) -> *mut u8 {
-        let Direct { geometry, rank, .. } = &*self.call;
-        let item = self.call.wire.bytes;
-        let (first, _) = geometry.block(chunk, *rank);
-        // Blocks that ranks own as a whole are contiguous over the chunks.
-        let since = first - geometry.block(0, *rank).0;
-        match self.call.output {
-            Output::Whole(base) => base.wrapping_add(first * item),
-            Output::Owned(base, false) => base.wrapping_add(since * item),
-            Output::Owned(_, true) => self.results.wrapping_add(since * item),
-            Output::Nowhere => self
-                .results
-                .wrapping_add((chunk % 2) * geometry.largest() * item),
-        }
-    }
-
-    /// Whether the own contribution lies where the result goes.
-    fn in_place(&self, chunk: usize) -> bool {
-        let (first, _) = self.call.geometry.block(chunk, self.call.rank);
-        self.out(chunk) == self.call.input(first)
-    }
-
-    /// Where the contribution of `source` arrives: the last one where the result goes, which spares a pass,
-    /// unless the own one is there.
-    fn arrival(&self, chunk: usize, source: usize) -> *mut u8 {
-        let Direct { rank, ranks, .. } = *self.call;
-        let last = if rank + 1 == ranks {
-            rank - 1
-        } else {
-            ranks - 1
-        };
-        if source == last && !self.in_place(chunk) {
-            return self.out(chunk);
-        }
-        let slot = if source < rank { source } else { source - 1 };
-        let block = self.call.geometry.largest() * self.call.wire.bytes;
-        self.arrivals.wrapping_add(slot * block)
     }
 
     /// Starts the exchange of contributions.
@@ -357,8 +368,8 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                 self.receive(self.arrival(chunk, source), own, source)?;
             }
             for target in self.call.others() {
-                let (first, n) = self.call.geometry.block(chunk, target);
-                self.send(self.call.input(first), n, target)?;
+                let (_, n) = self.call.geometry.block(chunk, target);
+                self.send(self.contribution(chunk, target), n, target)?;
             }
         }
         Ok(())
@@ -370,10 +381,14 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// - As for [`Direct::run`]; the contributions to this chunk have arrived.
     unsafe fn combine(&self, chunk: usize) {
         let call = &*self.call;
-        let (first, n) = call.geometry.block(chunk, call.rank);
+        if self.failed.is_some() {
+            // Not all have come.
+            return;
+        }
+        let (_, n) = call.geometry.block(chunk, call.rank);
         let blocks: SmallVec<[*mut u8; 16]> = (0..call.ranks)
             .map(|rank| match rank == call.rank {
-                true => call.input(first),
+                true => self.contribution(chunk, rank),
                 false => self.arrival(chunk, rank),
             })
             .collect();
@@ -393,9 +408,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// # Safety
     /// - As for [`Direct::run`]; the chunk has been combined.
     unsafe fn deliver(&mut self, chunk: usize) -> Result<()> {
-        let Direct {
-            rank, goal, output, ..
-        } = *self.call;
+        let Direct { rank, goal, .. } = *self.call;
         let (_, own) = self.call.geometry.block(chunk, rank);
         let gets = |rank: usize| match goal {
             Goal::All => true,
@@ -405,10 +418,10 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         // SAFETY:
         // - a rank that gets results has room for all of them; results stay until they were sent.
         unsafe {
-            if let (Output::Whole(base), true) = (output, gets(rank)) {
-                for source in self.call.sources() {
-                    let (first, n) = self.call.geometry.block(chunk, source);
-                    self.receive(base.wrapping_add(first * self.call.wire.bytes), n, source)?;
+            for source in self.call.sources().filter(|_| gets(rank)) {
+                if let Some(at) = self.result(chunk, source) {
+                    let (_, n) = self.call.geometry.block(chunk, source);
+                    self.receive(at, n, source)?;
                 }
             }
             for target in self.call.others().filter(|&rank| gets(rank)) {

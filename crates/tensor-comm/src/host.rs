@@ -7,8 +7,9 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
-use device::{DeviceError, Pinned, Rows, cuda};
+use device::{Pinned, Rows, cuda};
 use dlpack_core::{DeviceKind, View};
+use smallvec::SmallVec;
 
 use crate::blocks::{Block, blocks};
 use crate::error::{Result, buffer_error};
@@ -26,6 +27,8 @@ pub(crate) enum Host {
     Own(*mut u8),
     /// A copy of a part of it.
     Mirror(Mirror),
+    /// Device memory: somebody else brings its elements to the host and back (`direct/conveyor.rs`).
+    Elsewhere(*mut u8),
 }
 
 /// The bytes of a tensor from `low` (relative to element 0) on, in host memory.
@@ -68,25 +71,45 @@ impl Host {
         Ok((on_device && Settings::get()?.gpu_aware).then(|| Host::Own(view.data())))
     }
 
+    /// The device of dense memory that the CUDA driver copies; else none.
+    pub fn copied_from(view: &View) -> Option<i32> {
+        let dense = view.layout().is_c_contiguous() && view.numel() > 0;
+        (dense && view.device().kind == DeviceKind::CUDA).then_some(view.device().id)
+    }
+
     /// Host memory for these elements of a tensor; it holds what they are now where they are `read`.
     pub fn of(view: &View, elements: &[Elements], read: bool) -> Result<Host> {
+        let host = Host::room(view, elements)?;
+        if read {
+            together([(view, &host)], |host, view| host.refresh(view, elements))?;
+        }
+        Ok(host)
+    }
+
+    /// Host memory for whole tensors that holds what they are now; one wait per device.
+    pub fn of_all(views: &[&View]) -> Result<Vec<Host>> {
+        let hosts = views.iter().map(|view| Host::room(view, &[whole(view)]));
+        let hosts = hosts.collect::<Result<Vec<Host>>>()?;
+        let pairs = views.iter().copied().zip(&hosts);
+        together(pairs, |host, view| host.refresh(view, &[whole(view)]))?;
+        Ok(hosts)
+    }
+
+    /// Host memory for these elements of a tensor, the tensor's own where that can be.
+    fn room(view: &View, elements: &[Elements]) -> Result<Host> {
         if let Some(own) = Host::own(view) {
             return Ok(own);
         }
         reachable(view)?;
         let (low, high) = reach(view, elements);
-        let host = Host::Mirror(Mirror {
+        Ok(Host::Mirror(Mirror {
             room: ManuallyDrop::new(Room::new(high.abs_diff(low), view.device().id)?),
             low,
             lost: Cell::new(false),
-        });
-        if read {
-            host.refresh(view, elements)?;
-        }
-        Ok(host)
+        }))
     }
 
-    /// Copies what the elements are now into the mirror; own memory has nothing to do.
+    /// Queues a copy of what the elements are now into the mirror; own memory has nothing to do.
     fn refresh(&self, view: &View, elements: &[Elements]) -> Result<()> {
         let Host::Mirror(mirror) = self else {
             return Ok(());
@@ -103,21 +126,31 @@ impl Host {
         let device = (view.data() as u64).wrapping_add_signed(low as i64);
         // SAFETY:
         // - the door found these bytes to be the tensor's, whose memory the caller holds.
-        // - the mirror was made with room for all of them, from `low` on, and is leaked if the copy fails.
-        let copied = unsafe { cuda()?.rows_to_host(mirror.ptr(), device, rows, view.device().id) };
-        mirror.judge(copied)
+        // - the mirror was made with room for all of them, from `low` on, and is leaked if the copy fails (`together`).
+        unsafe { cuda()?.queue_to_host(mirror.ptr(), device, rows, view.device().id) }?;
+        Ok(())
     }
 
     /// Address of logical element 0.
     pub fn data(&self) -> *mut u8 {
         match self {
-            Host::Own(data) => *data,
+            Host::Own(data) | Host::Elsewhere(data) => *data,
             Host::Mirror(mirror) => mirror.ptr().wrapping_offset(-mirror.low),
         }
     }
 
     /// Copies these elements, and no byte between them, back to the device; own memory has nothing to do.
     pub fn commit(&self, view: &View, elements: &[Elements]) -> Result<()> {
+        together([(view, self)], |host, view| host.give(view, elements))
+    }
+
+    /// Copies whole tensors back; one wait per device.
+    pub fn commit_all<'a>(pairs: impl IntoIterator<Item = (&'a View, &'a Host)>) -> Result<()> {
+        together(pairs, |host, view| host.give(view, &[whole(view)]))
+    }
+
+    /// Queues a copy of these elements to the device.
+    fn give(&self, view: &View, elements: &[Elements]) -> Result<()> {
         let Host::Mirror(mirror) = self else {
             return Ok(());
         };
@@ -126,10 +159,10 @@ impl Host {
         let device = (view.data() as u64).wrapping_add_signed(mirror.low as i64);
         // SAFETY:
         // - the elements are among those that `of` made the mirror for, so both sides have these bytes.
-        // - the tensor is writable (side.rs), its memory is held by the caller, the mirror is leaked if the copy fails.
-        let copied =
-            unsafe { cuda()?.rows_to_device(device, mirror.ptr(), rows, view.device().id) };
-        mirror.judge(copied)
+        // - the tensor is writable (side.rs), its memory is held by the caller, the mirror is leaked if the copy fails
+        //   (`together`).
+        unsafe { cuda()?.queue_to_device(device, mirror.ptr(), rows, view.device().id) }?;
+        Ok(())
     }
 }
 
@@ -140,11 +173,37 @@ impl Mirror {
             Room::Scratch(scratch) => scratch.ptr(),
         }
     }
+}
 
-    fn judge(&self, copied: std::result::Result<(), DeviceError>) -> Result<()> {
-        self.lost.set(self.lost.get() || copied.is_err());
-        Ok(copied?)
+/// Queues the copies of mirrors, then waits once for each device. After an error nobody knows what is still under way.
+fn together<'a>(
+    pairs: impl IntoIterator<Item = (&'a View, &'a Host)>,
+    queue: impl Fn(&Host, &View) -> Result<()>,
+) -> Result<()> {
+    let mut devices: SmallVec<[i32; 1]> = SmallVec::new();
+    let mut mirrors: SmallVec<[&Mirror; 1]> = SmallVec::new();
+    let mut done = Ok(());
+    for (view, host) in pairs {
+        let Host::Mirror(mirror) = host else { continue };
+        mirrors.push(mirror);
+        if !devices.contains(&view.device().id) {
+            devices.push(view.device().id);
+        }
+        done = done.and_then(|()| queue(host, view));
     }
+    // Also after an error: what was queued before it uses the mirrors.
+    for dev in devices {
+        let waited = cuda().and_then(|cuda| cuda.synchronize(dev));
+        done = done.and(waited.map_err(Into::into));
+    }
+    if done.is_err() {
+        mirrors.iter().for_each(|mirror| mirror.lost.set(true));
+    }
+    done
+}
+
+fn whole(view: &View) -> Elements {
+    (0, view.numel())
 }
 
 impl Room {

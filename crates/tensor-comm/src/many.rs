@@ -237,7 +237,10 @@ fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()
     let plain =
         |view: &View| view.layout().is_c_contiguous() && view.device().is_host_addressable();
     let views = || group.tensors.iter().filter_map(|&i| tensors.get(i));
-    let packed = Scratch::new(views().filter(|view| !plain(view)).map(bytes).sum())?;
+    let apart: Vec<&View> = views().filter(|view| !plain(view)).collect();
+    let packed = Scratch::new(apart.iter().map(|view| bytes(view)).sum())?;
+    let hosts = Host::of_all(&apart)?;
+    let mut waiting = apart.iter().copied().zip(&hosts);
     let (mut at, mut first) = (packed.ptr(), 0);
     let mut places = Vec::new();
     let mut pieces = Vec::with_capacity(group.tensors.len());
@@ -247,8 +250,9 @@ fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()
             first,
             bytes: bytes(view),
         };
-        if !plain(view) {
-            let host = Host::of(view, &[(0, view.numel())], true)?;
+        if !plain(view)
+            && let Some((view, host)) = waiting.next()
+        {
             // SAFETY:
             // - the door checked the layout, and the caller holds the memory.
             // - the scratch memory has room for all tensors that are packed, and is none of them.
@@ -282,18 +286,17 @@ fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()
     // SAFETY:
     // - the pieces are tensors that the caller holds, writable and apart from each other (`check`), or our own.
     gate.with_arena(|arena, idle| unsafe { shared.run(arena, idle) })?;
-    for (view, host, at) in places {
-        bring_home(view, &host, at)?;
-    }
-    Ok(())
+    bring_home(&places)
 }
 
-/// Unpacks results into their tensor.
-fn bring_home(view: &View, host: &Host, at: *const u8) -> Result<()> {
-    // SAFETY:
-    // - `at` holds the tensor's elements; the door found it writable and without overlap (`check`).
-    unsafe { unpack(view.layout(), host.data(), 0, view.numel(), at) };
-    host.commit(view, &[(0, view.numel())])
+/// Unpacks results into their tensors.
+fn bring_home(places: &[(&View, &Host, *mut u8)]) -> Result<()> {
+    for (view, host, at) in places {
+        // SAFETY:
+        // - `at` holds the tensor's elements; the door found it writable and without overlap (`check`).
+        unsafe { unpack(view.layout(), host.data(), 0, view.numel(), *at) };
+    }
+    Host::commit_all(places.iter().map(|place| (place.0, place.1)))
 }
 
 fn in_place(view: View, op: Op) -> Call {
@@ -327,13 +330,13 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
     let flat = Scratch::new(views.iter().map(|view| bytes(view)).sum())?;
     let mut places = Vec::with_capacity(views.len());
     let mut at = flat.ptr();
-    for view in &views {
-        let host = Host::of(view, &[(0, view.numel())], true)?;
+    let hosts = Host::of_all(&views)?;
+    for (view, host) in views.iter().copied().zip(&hosts) {
         // SAFETY:
         // - the door checked the layout, and the caller holds the memory.
         // - the scratch memory has room for all tensors of the bucket, and is none of them.
         unsafe { pack(view.layout(), host.data(), 0, view.numel(), at) };
-        places.push((host, at));
+        places.push((view, host, at));
         at = at.wrapping_add(bytes(view));
     }
     // SAFETY:
@@ -348,10 +351,7 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
             false,
         )
     }?)?;
-    for (view, (host, at)) in views.iter().zip(places) {
-        bring_home(view, &host, at)?;
-    }
-    Ok(())
+    bring_home(&places)
 }
 
 /// Numbers a fused reduction that this rank refuses before it could be described, as [`crate::refuse`].

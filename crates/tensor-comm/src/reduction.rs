@@ -4,6 +4,8 @@
 //! it. Every plan here is one MPI call of the same name, repeated over slices where the library's counts
 //! are too small for the tensor.
 
+mod carried;
+
 use std::cell::Cell;
 
 use crate::agreed::{Agreed, CommFacts};
@@ -22,6 +24,7 @@ use crate::scratch::Scratch;
 use crate::side::{Ranges, Side, may_alias, same_elements};
 use crate::wire::{Combine, Element, Wire, wire};
 use crate::wiretype::{byte, wire_type};
+use carried::Carried;
 
 /// What this rank does in a reduction.
 pub(crate) struct Significant {
@@ -56,14 +59,24 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
     check(call, &significant, &counts, rank)?;
     let wire = wire(&Agreed::of(call, counts.largest(), facts))?;
 
-    let send = if significant.sends {
-        Some(sending(call, &significant, wire.element)?)
-    } else {
-        None
+    let carried = match wire.algorithm {
+        Algorithm::Direct => Carried::of(call, &significant),
+        _ => Carried::default(),
+    };
+    let send = match significant.sends {
+        true if carried.send => {
+            let ranges = Ranges::of(&call.send, "sendbuf")?;
+            Some(Side::elsewhere(ranges, wire.element, false)?)
+        }
+        true => Some(sending(call, &significant, wire.element)?),
+        false => None,
     };
     let recv = if significant.receives || significant.in_place {
         let ranges = Ranges::of(&call.recv, "recvbuf")?;
-        Some(Side::receiving(ranges, wire.element, significant.in_place)?)
+        Some(match carried.recv {
+            true => Side::elsewhere(ranges, wire.element, true)?,
+            false => Side::receiving(ranges, wire.element, significant.in_place)?,
+        })
     } else {
         None
     };
@@ -92,8 +105,9 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 input,
                 output,
                 scratch: Cell::default(),
+                conveyor: Cell::default(),
             };
-            direct = Some(made.with_room()?);
+            direct = Some(carried.carry(made.with_room()?, significant.in_place)?);
         }
         Algorithm::Shared => {
             let (extent, goal, fold, input, output) = own(call, &wire, &counts, sides, ranks)?;

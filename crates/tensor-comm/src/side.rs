@@ -95,6 +95,15 @@ impl Side {
         Ok(Some(Side::new(ranges.clone(), element, host)))
     }
 
+    /// Elements in dense device memory that others bring to the host and back.
+    pub fn elsewhere(ranges: Ranges<'_>, element: Element, receives: bool) -> Result<Side> {
+        if receives {
+            ranges.view.check_writable()?;
+        }
+        let host = Host::Elsewhere(ranges.view.data());
+        Ok(Side::new(ranges, element, host))
+    }
+
     /// Host memory for the ranges; `read`: their present values matter.
     fn host(ranges: &Ranges<'_>, read: bool) -> Result<Host> {
         if let Some(own) = Host::own(ranges.view) {
@@ -189,7 +198,7 @@ impl Side {
 
     /// Whether device memory goes through the host.
     pub fn is_staged(&self) -> bool {
-        matches!(self.host, Host::Mirror { .. })
+        matches!(self.host, Host::Mirror(_) | Host::Elsewhere(_))
     }
 
     /// Bytes of one element in the travelling form.

@@ -1,11 +1,14 @@
 //! The messages of a reduction under way: started, waited for, and called off where it fails.
+//!
+//! A rank that cannot give its elements goes on with empty messages: so the others neither wait for it nor take for
+//! results what are none.
 
 use std::ops::Deref;
 
-use mpi_runtime::{Mpi, StatusPtr};
+use mpi_runtime::{Mpi, StatusArray, StatusPtr};
 
-use super::{Direct, Flight, Lane};
-use crate::error::Result;
+use super::{Direct, Flight, Lane, Receive};
+use crate::error::{Error, Result};
 use crate::ground::process;
 
 /// How often a receive that was called off is looked at: a message may be in the middle of coming.
@@ -22,7 +25,11 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             // SAFETY:
             // - by the caller's promise.
             let request = unsafe { mpi.irecv(at, count, wire.datatype, source as i32, tag, comm) }?;
-            self.receives.push(self.requests.len());
+            self.receives.push(Receive {
+                request: self.requests.len(),
+                source,
+                count: Some(count),
+            });
             self.requests.push(request);
         }
         Ok(())
@@ -33,7 +40,10 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     pub(super) unsafe fn send(&mut self, at: *const u8, n: usize, target: usize) -> Result<()> {
         let Direct { mpi, wire, .. } = *self.call;
         if n > 0 {
-            let count = (n * wire.units) as i64;
+            let count = match self.failed {
+                None => (n * wire.units) as i64,
+                Some(_) => 0,
+            };
             let Lane { comm, tag, .. } = self.lane;
             // SAFETY:
             // - by the caller's promise.
@@ -48,22 +58,48 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         if self.requests.is_empty() {
             return Ok(true);
         }
-        let mpi = self.call.mpi;
+        let (mpi, n) = (self.call.mpi, self.requests.len());
+        let known = self.statuses.take().filter(|known| known.len() >= n);
+        let statuses = self
+            .statuses
+            .insert(known.unwrap_or_else(|| StatusArray::new(mpi, n)));
         // SAFETY:
-        // - the requests are ours, and completed nowhere else.
+        // - the requests are ours, and completed nowhere else; there is a status for each.
         let landed = unsafe {
             if block {
-                mpi.waitall(&mut self.requests, StatusPtr::ignore())
+                mpi.waitall(&mut self.requests, statuses.as_ptr())
                     .map(|()| true)
             } else {
-                mpi.testall(&mut self.requests, StatusPtr::ignore())
+                mpi.testall(&mut self.requests, statuses.as_ptr())
             }
         }?;
         if landed {
+            if let Some(silent) = self.silent()? {
+                self.fails(Error::State(format!(
+                    "rank {silent} had nothing to give: a copy from device memory failed on it, or on a rank from which it heard; that rank says why"
+                )));
+            }
             self.requests.clear();
             self.receives.clear();
         }
         Ok(landed)
+    }
+
+    /// A rank whose message held less than there is of it; all have landed.
+    fn silent(&mut self) -> Result<Option<usize>> {
+        let Direct { mpi, wire, .. } = *self.call;
+        for receive in &self.receives {
+            let status = self.statuses.as_mut().and_then(|s| s.get(receive.request));
+            let (Some(expected), Some(status)) = (receive.count, status) else {
+                continue;
+            };
+            // SAFETY:
+            // - the status was filled when the message landed.
+            if unsafe { mpi.get_count(status, wire.datatype) }? != Some(expected) {
+                return Ok(Some(receive.source));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -75,8 +111,8 @@ impl<D> Drop for Flight<D> {
         // After an error messages are still under way. Those that have not come are called off, since some
         // would be written into the caller's tensor, which may go now.
         if let (Some(mpi), false) = (Mpi::global(), process::finalizing()) {
-            for &receive in &self.receives {
-                let Some(request) = self.requests.get_mut(receive) else {
+            for receive in &self.receives {
+                let Some(request) = self.requests.get_mut(receive.request) else {
                     continue;
                 };
                 if *request == mpi.request_null() {
@@ -96,6 +132,7 @@ impl<D> Drop for Flight<D> {
             }
         }
         // MPI may still read here.
-        std::mem::forget((self.scratch.take(), self.near.take()));
+        let kept = (self.scratch.take(), self.near.take(), self.conveyor.take());
+        std::mem::forget(kept);
     }
 }

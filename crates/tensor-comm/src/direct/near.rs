@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Direct, Flight, Goal, Lane, Output, Progress, fold};
+use super::{Direct, Flight, Goal, Lane, Output, Progress, Receive, fold};
 use crate::error::{Error, Result};
 use crate::ground::peers::{self, Peers};
 use crate::wiretype::byte;
@@ -134,7 +134,8 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             Output::Whole(base) if self.call.gets(rank) => Some(base),
             _ => None,
         };
-        let open = peers::is_readable(input, bytes)
+        let open = self.conveyor.is_none()
+            && peers::is_readable(input, bytes)
             && results.is_none_or(|results| peers::is_writable(results, bytes));
         let others: SmallVec<[usize; 16]> = self.call.others().collect();
         let Some(near) = &mut self.near else {
@@ -182,8 +183,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                         // All ranks see which one's memory others cannot use, and go the other way.
                         self.near = None;
                         self.make_room()?;
-                        self.exchange(0)?;
-                        return Ok(super::Stage::Combine(0));
+                        return Ok(super::Stage::Exchange(0));
                     }
                     Stage::Gather(0, 0)
                 }
@@ -356,7 +356,11 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         // - by the caller's promise.
         let request =
             unsafe { mpi.irecv(at, bytes as i64, byte(mpi), source as i32, *tag, *comm) }?;
-        self.receives.push(self.requests.len());
+        self.receives.push(Receive {
+            request: self.requests.len(),
+            source,
+            count: None,
+        });
         self.requests.push(request);
         Ok(())
     }
