@@ -6,5 +6,6 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod harness;
+mod lanes;
 mod order;
 mod refusals;

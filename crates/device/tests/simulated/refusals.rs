@@ -135,3 +135,57 @@ fn a_device_that_fails_is_tried_again() {
         },
     );
 }
+
+/// What the start and the first copy call, in the order of the first failure.
+fn everything() -> Result<(), DeviceError> {
+    let (cuda, driver) = (cuda()?, Simulated::get());
+    let memory = driver.alloc(8, 0);
+    let host = device::Pinned::new(cuda, 8, 0)?;
+    // SAFETY:
+    // - `memory` is 8 bytes of device 0; the pinned memory is ours, kept until the lane was waited for.
+    unsafe {
+        cuda.copy_to_host(host.as_ptr(), memory, 8, 0)?;
+        let lane = cuda.lane(0)?;
+        lane.take(memory, host.as_ptr(), 8)?;
+        cuda.lane(0)?.follow(&lane.mark()?)?;
+        lane.mark()?.reached()?;
+        lane.mark()?.wait()?;
+    }
+    cuda.pointer_attributes(memory).map(drop)
+}
+
+macro_rules! each_call_that_fails_is_named {
+    ($($test:ident: $call:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            let env = [("SIMULATED_FAILURE", concat!($call, ":719"))];
+            with(concat!("refusals::", stringify!($test)), &[], &env, || {
+                let why = everything().unwrap_err().to_string();
+                assert!(why.contains($call) && why.contains("LAUNCH_FAILED"), "{why}");
+                // Host memory needs no driver.
+                device::wait(dlpack_core::Device::CPU).unwrap();
+            });
+        }
+    )*};
+}
+
+each_call_that_fails_is_named! {
+    init: "cuInit";
+    driver_version: "cuDriverGetVersion";
+    device_count: "cuDeviceGetCount";
+    device_get: "cuDeviceGet";
+    context_retained: "cuDevicePrimaryCtxRetain";
+    context_asked: "cuCtxGetCurrent";
+    context_set: "cuCtxSetCurrent";
+    stream_made: "cuStreamCreate";
+    stream_waited_for: "cuStreamSynchronize";
+    stream_follows: "cuStreamWaitEvent";
+    event_made: "cuEventCreate";
+    event_recorded: "cuEventRecord";
+    event_asked: "cuEventQuery";
+    event_waited_for: "cuEventSynchronize";
+    copied_to_host: "cuMemcpyDtoHAsync";
+    copied_to_device: "cuMemcpyHtoDAsync";
+    pinned: "cuMemHostAlloc";
+    pointer: "cuPointerGetAttributes";
+}

@@ -1,0 +1,81 @@
+//! Copies that are queued and not waited for, and what comes behind a mark.
+
+use device::{Pinned, cuda};
+
+use crate::harness::{Simulated, to_host, with};
+
+#[test]
+fn a_mark_is_reached_when_all_before_it_has_happened() {
+    with(
+        "lanes::a_mark_is_reached_when_all_before_it_has_happened",
+        &[],
+        &[],
+        || {
+            let (cuda, driver) = (cuda().unwrap(), Simulated::get());
+            for dev in [1, 0] {
+                let memory = driver.alloc(1000, dev);
+                let host = Pinned::new(cuda, 1000, dev).unwrap();
+                let (down, up) = (cuda.lane(dev).unwrap(), cuda.lane(dev).unwrap());
+                // SAFETY:
+                // - the pinned memory is ours, and as large.
+                unsafe { host.as_ptr().write_bytes(7, 1000) };
+                // SAFETY:
+                // - `memory` and `host` are 1000 bytes, kept until both lanes were waited for.
+                let left = unsafe { up.take(memory, host.as_ptr(), 1000) }
+                    .and_then(|()| up.mark())
+                    .unwrap();
+                down.follow(&left).unwrap();
+                // SAFETY:
+                // - as above; the device writes behind what it reads.
+                let arrived = unsafe { down.bring(host.as_ptr(), memory, 1000) }
+                    .and_then(|()| down.mark())
+                    .unwrap();
+                // Nobody has waited yet, so nothing has happened; who asks moves it on.
+                assert!(!arrived.reached().unwrap());
+                arrived.wait().unwrap();
+                assert!(arrived.reached().unwrap() && left.reached().unwrap());
+                assert_eq!(to_host(cuda, memory, 1000, dev), [7; 1000]);
+                down.wait().and_then(|()| up.wait()).unwrap();
+                assert_eq!(driver.current(), -1, "what was current is current again");
+            }
+        },
+    );
+}
+
+#[test]
+fn lanes_and_marks_are_used_again() {
+    with("lanes::lanes_and_marks_are_used_again", &[], &[], || {
+        let (cuda, driver) = (cuda().unwrap(), Simulated::get());
+        for _ in 0..50 {
+            let lanes = [cuda.lane(0).unwrap(), cuda.lane(0).unwrap()];
+            drop(lanes.map(|lane| (lane.mark().unwrap(), lane)));
+        }
+        assert_eq!(driver.calls("cuStreamCreate"), 2);
+        assert_eq!(driver.calls("cuEventCreate"), 2);
+    });
+}
+
+#[test]
+fn a_stream_of_somebody_elses_is_followed() {
+    with(
+        "lanes::a_stream_of_somebody_elses_is_followed",
+        &[],
+        &[],
+        || {
+            let (cuda, driver) = (cuda().unwrap(), Simulated::get());
+            let memory = driver.alloc(100, 0);
+            let theirs = std::thread::spawn(move || {
+                let stream = cuda.stream(0).unwrap().0;
+                driver.launch(stream, memory, 9, 100, 0);
+                stream
+            });
+            let theirs = theirs.join().unwrap();
+            let ours = cuda.lane(0).unwrap();
+            // SAFETY:
+            // - A stream of the crate's, which live for ever.
+            unsafe { cuda.follow(theirs, 0) }.unwrap();
+            assert_eq!(to_host(cuda, memory, 100, 0), [9; 100]);
+            drop(ours);
+        },
+    );
+}
