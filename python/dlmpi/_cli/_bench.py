@@ -15,12 +15,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Case", "Result", "allreduce", "many", "measure", "memcpy", "pin", "transposed"]
+__all__ = ["Case", "Result", "allreduce", "many", "measure", "pin", "transposed"]
 
 #: Does the work so many times and returns the seconds that it took.
 Work = Callable[[int], float]
 #: From so many bytes on, every single call gets fresh inputs; below, a loop is timed as a whole.
 FRESH = 16 << 10
+#: From so many bytes on, a copy of as many is timed beside a reduction.
+COPIED = 128 << 20
+#: Where the slowest contender needs so many seconds for a call, so many rounds are enough.
+SLOW, FEW = 0.5, 3
 
 
 @dataclass
@@ -74,7 +78,7 @@ def measure(world: Any, case: Case, rounds: int, budget: float) -> Result:
         return float(world.allreduce(seconds, op=mpi.MAX))
 
     single = case.nbytes >= FRESH
-    alive, calls = {}, {}
+    alive, calls, longest = {}, {}, 0.0
     for name, work in case.contenders.items():
         try:
             case.refresh()
@@ -84,7 +88,10 @@ def measure(world: Any, case: Case, rounds: int, budget: float) -> Result:
             took, failed = 0.0, 1
         if not world.allreduce(failed):
             alive[name] = work
+            longest = max(longest, slowest(took))
             calls[name] = max(1, min(20_000, int(budget / max(slowest(took), 1e-7))))
+    if longest > SLOW:
+        rounds = min(rounds, FEW)
     result = Result(case.name, case.nbytes, case.dtype, case.framework, {n: [] for n in alive})
     shuffled = random.Random(case.nbytes)  # the same on every rank
     for _ in range(rounds):
@@ -139,7 +146,7 @@ def _arrays(framework: str, dtype: str, n: int) -> tuple[Any, Any, Callable[[], 
 
 def allreduce(world: Any, plain: Any, nbytes: int, kind: tuple[str, str], gloo: Any = None) -> Case:
     """Return the case of a two-buffer Allreduce on ours (`world`) and on mpi4py's (`plain`); `kind`
-    is dtype and framework."""
+    is dtype and framework. Large ones are copied as well, which is what memory gives."""
     from dlmpi import _native
 
     dtype, framework = kind
@@ -151,10 +158,14 @@ def allreduce(world: Any, plain: Any, nbytes: int, kind: tuple[str, str], gloo: 
     }
     if dtype == "bfloat16":
         del work["mpi4py"]  # it would send bytes, which no sum of numbers comes from
+    elif framework == "numpy" and nbytes >= COPIED:
+        work["memcpy"] = _loop(lambda: _copy(recv, send))
     wide_send, wide_recv, wide_refresh = send, recv, refresh
     if dtype != "float32":
         wide_send, wide_recv, wide_refresh = _arrays(framework, "float32", nbytes // 4)
         work["dlmpi float32"] = _loop(lambda: world.Allreduce(wide_send, wide_recv))
+        if dtype == "bfloat16":
+            work["mpi4py float32"] = _loop(lambda: plain.Allreduce(wide_send, wide_recv))
     else:
         work["raw"] = lambda calls: _native.raw_allreduce(send, recv, plain, calls)
     if gloo is not None and framework == "torch":
@@ -168,14 +179,13 @@ def allreduce(world: Any, plain: Any, nbytes: int, kind: tuple[str, str], gloo: 
     return Case("Allreduce", nbytes, dtype, framework, work, anew)
 
 
-def many(world: Any, plain: Any, tensors: int = 1000, elements: int = 1000) -> Case:
+def many(world: Any, plain: Any, framework: str, tensors: int = 1000, elements: int = 1000) -> Case:
     """Return the case of many small tensors against one of their size, and against a loop."""
-    import numpy as np
-
     import dlmpi
 
-    parts: list[Any] = [np.ones(elements, np.float32) for _ in range(tensors)]
-    whole: Any = np.ones(tensors * elements, np.float32)
+    made = [_arrays(framework, "float32", elements)[::2] for _ in range(tensors)]
+    parts = [part for part, _ in made]
+    whole, _, whole_anew = _arrays(framework, "float32", tensors * elements)
     in_place = plain_in_place()
 
     def loop() -> None:
@@ -183,9 +193,9 @@ def many(world: Any, plain: Any, tensors: int = 1000, elements: int = 1000) -> C
             plain.Allreduce(in_place, part)
 
     def anew() -> None:
-        whole.fill(1)
-        for part in parts:
-            part.fill(1)
+        whole_anew()
+        for _, part_anew in made:
+            part_anew()
 
     work: dict[str, Work] = {
         "allreduce_many": _loop(lambda: dlmpi.allreduce_many(parts, comm=world)),
@@ -194,7 +204,7 @@ def many(world: Any, plain: Any, tensors: int = 1000, elements: int = 1000) -> C
         "mpi4py, a call each": _loop(loop),
     }
     name = f"{tensors} tensors of {elements}"
-    return Case(name, whole.nbytes, "float32", "numpy", work, anew)
+    return Case(name, whole.nbytes, "float32", framework, work, anew)
 
 
 def plain_in_place() -> Any:
@@ -204,14 +214,10 @@ def plain_in_place() -> Any:
     return mpi.IN_PLACE
 
 
-def memcpy(nbytes: int) -> Case:
-    """Return the case of every rank copying as many bytes at once: what memory gives."""
+def _copy(target: Any, source: Any) -> None:
     import numpy as np
 
-    source: Any = np.ones(nbytes, np.uint8)
-    target: Any = np.empty(nbytes, np.uint8)
-    work: dict[str, Work] = {"memcpy": _loop(lambda: np.copyto(target, source))}
-    return Case("memcpy", nbytes, "uint8", "numpy", work, lambda: source.fill(1))
+    np.copyto(target, source)
 
 
 def transposed(world: Any, plain: Any, side: int = 2048) -> Case:
