@@ -54,3 +54,33 @@ def test_different_settings_are_told_on_every_rank(run_script):
 def test_a_wrong_setting_is_named(run_script):
     outcome = run_script(SCRIPT.replace('["own", "mpi"][rank]', '"fast"'))
     assert "DLMPI_ALLREDUCE=fast: expected one of auto, mpi, own" in outcome.text, outcome.text
+
+
+DIFFERENT = """
+import numpy as np
+import dlmpi
+from dlmpi import MPI
+
+comm = MPI.COMM_WORLD
+comm.Barrier()  # the first call is always compared
+room = np.ones(2_000_000, np.float32)
+for _ in range(2):
+    try:
+        comm.Allreduce(MPI.IN_PLACE, room[: 2_000_000 - 500_000 * comm.rank])
+        print("no error", comm.rank)
+    except dlmpi.MismatchError as error:
+        print("told", comm.rank, "different reductions" in str(error))
+assert (room == 1).all()
+comm.Allreduce(MPI.IN_PLACE, room)
+assert (room == comm.size).all()
+print("same", comm.rank)
+"""
+
+
+def test_no_rank_uses_anothers_memory_for_a_different_call(run_script):
+    """Calls that were not compared: what ranks tell each other of their memory says which call it is for."""
+    outcome = run_script(DIFFERENT, DLMPI_CHECK="off")
+    assert outcome.code == 0, outcome.text
+    for rank in (0, 1):
+        assert outcome.text.count(f"told {rank} True") == 2, outcome.text
+        assert f"same {rank}" in outcome.text, outcome.text

@@ -34,6 +34,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - [`ErrorKind::Agreed`], the same on every rank; else as for all collectives.
+    #[track_caller]
     pub fn agree<T, E: Display>(&self, result: Result<T, E>) -> Result<T> {
         let mine = result.as_ref().err().map(ToString::to_string);
         let mut failed = u8::from(mine.is_some());
@@ -45,6 +46,7 @@ impl Comm<'_> {
     }
 
     /// Tells every rank what the failed ones have to say.
+    #[track_caller]
     fn tell(&self, mine: Option<String>) -> Result<Error> {
         let mut mine = mine.map_or(String::new(), |why| format!("rank {}: {why}", self.rank()));
         let end = (0..=LONGEST as usize)

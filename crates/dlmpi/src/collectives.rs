@@ -49,6 +49,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         Ok(tensor_comm::run(
             &self.enter()?,
@@ -69,6 +70,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn broadcast(&self, tensor: &mut (impl TensorMut + ?Sized), root: i32) -> Result<()> {
         let call = self.rooted(CallKind::Bcast, None, root, refuse)?;
         self.run(call, None, Some(&mut &mut *tensor))
@@ -92,6 +94,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn reduce(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -118,6 +121,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn all_reduce(&self, tensor: &mut (impl TensorMut + ?Sized), op: Op) -> Result<()> {
         let mut call = call(CallKind::Allreduce, Some(op), 0);
         call.send = Arg::InPlace;
@@ -138,6 +142,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn all_reduce_into(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -165,6 +170,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives; besides [`crate::ErrorKind::Argument`] where two tensors share memory.
+    #[track_caller]
     pub fn all_reduce_many<'t, T: TensorMut + ?Sized + 't>(
         &self,
         tensors: impl IntoIterator<Item = &'t mut T>,
@@ -200,6 +206,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn gather(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -223,6 +230,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn all_gather(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -249,6 +257,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn scatter(
         &self,
         send: Option<&dyn Tensor>,
@@ -272,6 +281,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn all_to_all(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -296,6 +306,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn reduce_scatter(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -322,6 +333,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all collectives.
+    #[track_caller]
     pub fn scan(
         &self,
         send: &(impl Tensor + ?Sized),
@@ -334,6 +346,7 @@ impl Comm<'_> {
     }
 
     /// A call with a root; `refuse` tells the others of a wrong one.
+    #[track_caller]
     pub(crate) fn rooted(
         &self,
         kind: CallKind,
@@ -341,16 +354,14 @@ impl Comm<'_> {
         root: i32,
         refuse: Refuse,
     ) -> Result<Call> {
-        let root = self
-            .checked_rank("root", root)
-            .map_err(|why| match self.enter() {
-                Ok(comm) => {
-                    let told = refuse(&comm, kind, why.as_refusal());
-                    why.after(told)
-                }
-                Err(_) => why,
-            })?;
-        Ok(call(kind, op, root))
+        match (self.checked_rank("root", root), self.enter()) {
+            (Ok(root), _) => Ok(call(kind, op, root)),
+            (Err(why), Ok(comm)) => {
+                let told = refuse(&comm, kind, why.as_refusal());
+                Err(why.after(told))
+            }
+            (Err(why), Err(_)) => Err(why),
+        }
     }
 
     pub(crate) fn checked_rank(&self, name: &str, rank: i32) -> Result<i32> {
@@ -364,6 +375,7 @@ impl Comm<'_> {
     }
 
     /// Lends the tensors, runs the call, and tells the one that was written.
+    #[track_caller]
     fn run(
         &self,
         mut call: Call,

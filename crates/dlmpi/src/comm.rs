@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 use mpi_runtime::{Mpi, ThreadLevel};
 
 use crate::error::{Error, Result};
-use crate::observe;
+use crate::{observe, site};
 
 /// What every MPI has at least.
 const LARGEST_TAG: i32 = 32_767;
@@ -54,6 +54,7 @@ impl<'mpi> Comm<'mpi> {
         raw: mpi_runtime::Comm,
         level: ThreadLevel,
     ) -> Comm<'mpi> {
+        site::install();
         Comm {
             mpi,
             raw,
@@ -86,6 +87,7 @@ impl<'mpi> Comm<'mpi> {
             ));
         }
         observe::trace(mpi)?;
+        site::install();
         Ok(Comm {
             mpi,
             raw,
@@ -130,6 +132,12 @@ impl<'mpi> Comm<'mpi> {
     /// rsmpi initialises MPI without threads unless asked (`initialize_with_threading`), and then there are no
     /// non-blocking operations here. Errors of MPI end the job, as rsmpi has it, unless [`Comm::return_errors`].
     ///
+    /// ```ignore
+    /// let world = universe.world(); // rsmpi's
+    /// let comm = dlmpi::Comm::from_rsmpi(&world)?;
+    /// comm.all_reduce(&mut array, dlmpi::Op::Sum)?;
+    /// ```
+    ///
     /// # Errors
     /// - [`crate::ErrorKind::Library`]: rsmpi links an MPI of an unknown kind. [`crate::ErrorKind::State`]: MPI does
     ///   not run, or not for this thread.
@@ -146,21 +154,52 @@ impl<'mpi> Comm<'mpi> {
     }
 
     /// This process's rank, from 0 on.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let (all, me) = (universe.world(), universe.this_rank());
+    /// assert!((0..all.size() as i32).contains(&all.rank()));
+    /// assert_eq!((me.rank(), me.size()), (0, 1));
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn rank(&self) -> i32 {
         self.rank
     }
 
     /// How many ranks there are.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// assert!(universe.world().size() >= 1);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// The native handle, as [`Comm::from_raw`] takes it. It is valid as long as this communicator.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// // SAFETY:
+    /// // - The communicator is that of the `Universe`, which lives longer.
+    /// let same = unsafe { dlmpi::Comm::from_raw(world.handle()) }?;
+    /// assert_eq!(same.rank(), world.rank());
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn handle(&self) -> u64 {
         self.raw.raw()
     }
 
     /// Makes errors of MPI come back as [`Error`]s instead of ending the job, for everybody who uses this communicator.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// world.return_errors()?; // of an MPI that dlmpi started it is so already
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     ///
     /// # Errors
     /// - What MPI reports.
@@ -201,6 +240,14 @@ impl<'mpi> Comm<'mpi> {
     /// The same ranks with messages and collectives of their own: for a library that must not meet its caller's.
     /// Collective.
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let library = world.duplicate()?; // its messages never meet those of `world`
+    /// library.barrier()?;
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - What MPI reports.
     pub fn duplicate(&self) -> Result<Comm<'mpi>> {
@@ -238,7 +285,9 @@ impl<'mpi> Comm<'mpi> {
     ///
     /// # Errors
     /// - [`crate::ErrorKind::State`]: this thread may not call MPI, or MPI is finalised.
+    #[track_caller]
     pub(crate) fn enter(&self) -> Result<tensor_comm::Comm> {
+        site::note();
         if self
             .caller
             .is_some_and(|caller| caller != std::thread::current().id())

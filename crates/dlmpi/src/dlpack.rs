@@ -46,6 +46,20 @@ impl Imported {
 
     /// Hands it on to another consumer.
     ///
+    /// ```
+    /// use dlmpi::dlpack;
+    ///
+    /// let managed = dlpack::export(vec![1u8, 2])?;
+    /// // SAFETY:
+    /// // - It was exported above, for this only consumer, and the vector went into it.
+    /// let tensor = unsafe { dlpack::Imported::new(managed) }?;
+    /// let handed_on = tensor.into_managed()?;
+    /// // SAFETY:
+    /// // - It comes from above, and nobody else has it.
+    /// drop(unsafe { dlpack::Imported::new(handed_on) }?);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - [`crate::ErrorKind::State`]: never, since only managed tensors of this form come in.
     pub fn into_managed(self) -> Result<*mut DLManagedTensorVersioned> {
@@ -77,6 +91,17 @@ unsafe impl TensorMut for Imported {
 ///
 /// Whoever takes it may write it.
 ///
+/// ```
+/// use dlmpi::dlpack;
+///
+/// let managed = dlpack::export(vec![1f64; 8])?;
+/// // Whoever takes it calls its deleter; here we do.
+/// // SAFETY:
+/// // - It was exported above, for this only consumer.
+/// let taken = unsafe { dlpack::Imported::new(managed) }?;
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
+///
 /// # Errors
 /// - [`crate::ErrorKind::Tensor`]: it cannot be lent, or its strides are no whole number of elements.
 pub fn export<T>(mut tensor: T) -> Result<*mut DLManagedTensorVersioned>
@@ -94,6 +119,36 @@ where
 }
 
 /// A tensor whose memory stays where it is when the tensor itself is moved.
+///
+/// ```
+/// use dlmpi::{Error, Loan, Tensor, TensorMut, dlpack};
+///
+/// struct Samples(Vec<f32>);
+///
+/// // SAFETY:
+/// // - It is its vector.
+/// unsafe impl Tensor for Samples {
+///     fn lend(&self) -> Result<Loan<'_>, Error> {
+///         self.0.lend()
+///     }
+/// }
+/// // SAFETY:
+/// // - It is its vector.
+/// unsafe impl TensorMut for Samples {
+///     fn lend_mut(&mut self) -> Result<Loan<'_>, Error> {
+///         self.0.lend_mut()
+///     }
+/// }
+/// // SAFETY:
+/// // - A vector's elements are on the heap.
+/// unsafe impl dlpack::Stable for Samples {}
+///
+/// let managed = dlpack::export(Samples(vec![0.0; 4]))?;
+/// // SAFETY:
+/// // - It was exported above, for this only consumer.
+/// drop(unsafe { dlpack::Imported::new(managed) }?);
+/// # Ok::<(), Error>(())
+/// ```
 ///
 /// # Safety
 /// - Moving a value does not move, free or change its memory.

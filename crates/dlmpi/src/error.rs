@@ -6,6 +6,15 @@ use std::fmt;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kind of thing went wrong.
+///
+/// ```
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let mut mean = 3i32;
+/// let error = world.all_reduce(&mut mean, dlmpi::Op::Avg).unwrap_err(); // integers have none
+/// assert_eq!(error.kind(), dlmpi::ErrorKind::Argument);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -34,6 +43,14 @@ pub enum ErrorKind {
 }
 
 /// Which ranks know of an error.
+///
+/// ```
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let error = world.agree::<(), _>(Err("no file")).unwrap_err();
+/// assert_eq!(error.known_to(), dlmpi::KnownTo::EveryRank);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KnownTo {
@@ -67,6 +84,12 @@ pub struct Error {
 
 impl Error {
     /// An error of a tensor, for implementations of [`crate::Tensor`].
+    ///
+    /// ```
+    /// let error = dlmpi::Error::tensor("the image was never decoded");
+    /// assert_eq!(error.kind(), dlmpi::ErrorKind::Tensor);
+    /// assert_eq!(error.to_string(), "the image was never decoded");
+    /// ```
     pub fn tensor(text: impl Into<String>) -> Error {
         Error::new(ErrorKind::Tensor, KnownTo::ThisRank, text)
     }

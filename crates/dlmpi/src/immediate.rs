@@ -44,6 +44,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all messages, and for [`ErrorKind::State`](crate::ErrorKind::State) below `MPI_THREAD_MULTIPLE`.
+    #[track_caller]
     pub fn immediate_send<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -62,8 +63,23 @@ impl Comm<'_> {
     /// As [`Comm::recv`]; [`Request::wait`] gives the tensor back, and what came. A scope does not end before the message
     /// has come.
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut room = [0u8; 4];
+    /// dlmpi::scope(|scope| {
+    ///     let coming = world.immediate_recv(scope, &mut room, dlmpi::Source::Any, 9)?;
+    ///     let going = world.immediate_send(scope, &[1u8, 2], world.rank(), 9)?;
+    ///     let (room, status) = coming.wait()?;
+    ///     assert_eq!((&room[..status.elements], status.source), (&[1, 2][..], world.rank()));
+    ///     going.wait()
+    /// })?;
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for [`Comm::immediate_send`].
+    #[track_caller]
     pub fn immediate_recv<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -91,8 +107,20 @@ impl Comm<'_> {
 impl Comm<'_> {
     /// As [`Comm::barrier`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// dlmpi::scope(|scope| {
+    ///     let everybody = world.immediate_barrier(scope)?;
+    ///     // ... what does not need them ...
+    ///     everybody.wait()
+    /// })?;
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_barrier<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -103,8 +131,20 @@ impl Comm<'_> {
 
     /// As [`Comm::broadcast`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut seed = if world.rank() == 0 { 42u64 } else { 0 };
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_broadcast(scope, &mut seed, 0)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(seed, 42);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_broadcast<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -117,8 +157,20 @@ impl Comm<'_> {
 
     /// As [`Comm::all_reduce`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut ranks = 1u32;
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_all_reduce(scope, &mut ranks, dlmpi::Op::Sum)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(ranks as usize, world.size());
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_all_reduce<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -132,8 +184,20 @@ impl Comm<'_> {
 
     /// As [`Comm::all_reduce_into`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let (mine, mut largest) = ([1f32, -2.0], [0f32; 2]);
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_all_reduce_into(scope, &mine, &mut largest, dlmpi::Op::Max)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(largest, mine);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_all_reduce_into<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -147,8 +211,20 @@ impl Comm<'_> {
 
     /// As [`Comm::all_gather`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let (mine, mut ranks) = (world.rank(), vec![-1; world.size()]);
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_all_gather(scope, &mine, &mut ranks)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(ranks[0], 0);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_all_gather<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -161,8 +237,20 @@ impl Comm<'_> {
 
     /// As [`Comm::all_to_all`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let (send, mut recv) = (vec![world.rank(); world.size()], vec![-1; world.size()]);
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_all_to_all(scope, &send, &mut recv)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(recv[0], 0);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_all_to_all<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -175,8 +263,20 @@ impl Comm<'_> {
 
     /// As [`Comm::reduce_scatter`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let (send, mut mine) = (vec![1f64; 3 * world.size()], [0f64; 3]);
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_reduce_scatter(scope, &send, &mut mine, dlmpi::Op::Sum)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(mine, [world.size() as f64; 3]);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_reduce_scatter<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -209,6 +309,7 @@ impl Comm<'_> {
     ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_reduce<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -223,8 +324,20 @@ impl Comm<'_> {
 
     /// As [`Comm::gather`]: `recv` is `None` but on the root.
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut all = vec![0u8; world.size()];
+    /// dlmpi::scope(|scope| {
+    ///     let recv = (world.rank() == 0).then_some(&mut all);
+    ///     world.immediate_gather(scope, &7u8, recv, 0)?.wait().map(|_| ())
+    /// })?;
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_gather<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -238,8 +351,21 @@ impl Comm<'_> {
 
     /// As [`Comm::scatter`]: `send` is `None` but on the root.
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let (all, mut mine) = ((0..world.size() as i32).collect::<Vec<_>>(), -1);
+    /// dlmpi::scope(|scope| {
+    ///     let send = (world.rank() == 0).then_some(&all);
+    ///     world.immediate_scatter(scope, send, &mut mine, 0)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(mine, world.rank());
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_scatter<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -253,8 +379,20 @@ impl Comm<'_> {
 
     /// As [`Comm::scan`].
     ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let (rows, mut first) = (10u64, 0u64);
+    /// dlmpi::scope(|scope| {
+    ///     world.immediate_scan(scope, &rows, &mut first, dlmpi::Op::Sum, true)?.wait().map(|_| ())
+    /// })?;
+    /// assert_eq!(first, 10 * world.rank() as u64);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - As for all non-blocking collectives.
+    #[track_caller]
     pub fn immediate_scan<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -268,6 +406,7 @@ impl Comm<'_> {
     }
 
     /// Starts a call that every rank receives from.
+    #[track_caller]
     fn start_everywhere<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -281,6 +420,7 @@ impl Comm<'_> {
     }
 
     /// Starts a call that the root receives from.
+    #[track_caller]
     fn start_rooted<'scope, T: TensorMut + Exclusive + ?Sized>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -294,6 +434,7 @@ impl Comm<'_> {
     }
 
     /// Begins the call with tensors that were lent, or tells the others why they were not.
+    #[track_caller]
     fn lend_and_begin<'scope>(
         &'scope self,
         mut call: Call,
@@ -316,6 +457,7 @@ impl Comm<'_> {
         Ok((self.begin(&call)?, [send, recv]))
     }
 
+    #[track_caller]
     fn begin(&self, call: &Call) -> Result<Handle> {
         Ok(tensor_comm::begin(&self.enter()?, call, Box::new(()))?)
     }

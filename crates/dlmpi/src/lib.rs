@@ -13,6 +13,7 @@ mod messages;
 mod observe;
 mod op;
 mod scope;
+mod site;
 #[cfg(feature = "cudarc")]
 mod slice;
 #[cfg(feature = "tch")]

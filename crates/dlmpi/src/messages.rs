@@ -9,6 +9,12 @@ use crate::error::{Error, Result};
 use crate::tensor::{Tensor, TensorMut};
 
 /// Whose message is received.
+///
+/// ```
+/// use dlmpi::Source;
+///
+/// assert_eq!(Source::from(3), Source::Rank(3)); // so that `recv` takes a plain number
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// That of this rank.
@@ -18,6 +24,12 @@ pub enum Source {
 }
 
 /// Which message is received.
+///
+/// ```
+/// use dlmpi::Tag;
+///
+/// assert_eq!(Tag::from(7), Tag::Value(7)); // so that `recv` takes a plain number
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// One with this tag.
@@ -39,6 +51,15 @@ impl From<i32> for Tag {
 }
 
 /// What came.
+///
+/// ```
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let (me, mut room) = (world.rank(), [0f32; 8]);
+/// let status = world.sendrecv(&[1f32; 5], me, 3, &mut room, me, dlmpi::Tag::Any)?;
+/// assert_eq!(status, dlmpi::Status { source: me, tag: 3, elements: 5 });
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     /// Who sent it.
@@ -96,6 +117,15 @@ impl Comm<'_> {
     }
 
     /// Receives one message; elements beyond a shorter one stay as they are.
+    ///
+    /// ```no_run
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut room = vec![0f64; 100];
+    /// let status = world.recv(&mut room, dlmpi::Source::Any, dlmpi::Tag::Any)?;
+    /// println!("{} numbers from rank {}", status.elements, status.source);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     ///
     /// # Errors
     /// - As for all messages.

@@ -70,6 +70,13 @@ impl Started<'_> {
     }
 }
 
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        // Whatever unwinds past it, no loan ends before its operation. Elsewhere it has ended already.
+        let _ = self.finish();
+    }
+}
+
 /// Whether MPI is over.
 fn ended() -> bool {
     mpi_runtime::Mpi::global().is_none_or(|mpi| mpi.finalized().unwrap_or(true))
@@ -168,15 +175,21 @@ struct Ending<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
 
 impl Drop for Ending<'_, '_, '_> {
     fn drop(&mut self) {
-        let all = self.0.started.take();
-        if std::thread::panicking() {
-            end_after_panic(&all);
-        }
-        for started in all {
-            let done = started.finish();
-            if let (Err(error), false) = (done, started.seen.get()) {
-                let first = self.0.unseen.take().unwrap_or(error);
-                self.0.unseen.set(Some(first));
+        // What a loan kept may start another operation when it is dropped.
+        loop {
+            let all = self.0.started.take();
+            if all.is_empty() {
+                break;
+            }
+            if std::thread::panicking() {
+                end_after_panic(&all);
+            }
+            for started in all {
+                let done = started.finish();
+                if let (Err(error), false) = (done, started.seen.get()) {
+                    let first = self.0.unseen.take().unwrap_or(error);
+                    self.0.unseen.set(Some(first));
+                }
             }
         }
     }
@@ -203,7 +216,7 @@ fn end_after_panic(all: &[Rc<Started<'_>>]) {
 
 /// A non-blocking operation under way, with the tensors that it borrows.
 ///
-/// Dropping it waits, without a panic; its error then comes from [`scope`]. It stays on its thread, as the scope does:
+/// Dropping it waits, without a panic; its error then comes from [`scope`]. While a panic unwinds, the scope waits instead. It stays on its thread, as the scope does:
 ///
 /// ```compile_fail
 /// let universe = dlmpi::initialize().unwrap();
@@ -229,11 +242,38 @@ impl<'scope, B: Borrowed<'scope>> fmt::Debug for Request<'scope, B> {
 
 impl<'scope, B: Borrowed<'scope>> Request<'scope, B> {
     /// Whether it has ended. Does not wait.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut sum = 1u64;
+    /// dlmpi::scope(|scope| {
+    ///     let request = world.immediate_all_reduce(scope, &mut sum, dlmpi::Op::Sum)?;
+    ///     while !request.is_done() {
+    ///         std::thread::yield_now(); // or a piece of other work
+    ///     }
+    ///     request.wait().map(|_| ())
+    /// })?;
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn is_done(&self) -> bool {
         self.started.handle.is_done()
     }
 
     /// Waits until it has ended and gives the received tensor back; of a message its [`Status`](crate::Status), too.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let world = universe.world();
+    /// let mut sum = [1u64; 3];
+    /// dlmpi::scope(|scope| {
+    ///     let sum = world.immediate_all_reduce(scope, &mut sum, dlmpi::Op::Sum)?.wait()?;
+    ///     sum[0] += 1; // ours again, before the scope ends
+    ///     Ok::<(), dlmpi::Error>(())
+    /// })?;
+    /// assert_eq!(sum[0], 1 + sum[1]);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     ///
     /// # Errors
     /// - What was found after the start: the ranks called different things, or MPI reported an error.
@@ -249,7 +289,8 @@ impl<'scope, B: Borrowed<'scope>> Request<'scope, B> {
 
 impl<'scope, B: Borrowed<'scope>> Drop for Request<'scope, B> {
     fn drop(&mut self) {
-        if !self.started.seen.get() {
+        // While a panic unwinds the scope waits, which knows when to give up.
+        if !self.started.seen.get() && !std::thread::panicking() {
             // The error stays in the handle, where `scope` finds it.
             let _ = self.started.finish();
             // SAFETY:

@@ -69,6 +69,7 @@ unsafe impl TensorMut for torch::Tensor {
 ///
 /// # Errors
 /// - As for [`Comm::broadcast`].
+#[track_caller]
 pub fn broadcast_vars(comm: &Comm<'_>, vars: &VarStore, root: i32) -> Result<()> {
     let mut named: Vec<(String, torch::Tensor)> = vars.variables().into_iter().collect();
     // The store is a hash map, whose order is another one in every process.
@@ -87,6 +88,7 @@ pub fn broadcast_vars(comm: &Comm<'_>, vars: &VarStore, root: i32) -> Result<()>
 ///
 /// # Errors
 /// - As for [`Comm::all_reduce_many`]; [`crate::ErrorKind::Tensor`] for sparse gradients.
+#[track_caller]
 pub fn average_grads(comm: &Comm<'_>, vars: &VarStore) -> Result<()> {
     let gradients = vars.trainable_variables().into_iter().map(gradient);
     let mut gradients = gradients

@@ -30,6 +30,25 @@ impl<'a> Loan<'a> {
     }
 
     /// Lends memory that `keep` keeps; it is dropped when the operation has ended.
+    ///
+    /// ```
+    /// use dlmpi::{Error, Loan, Tensor};
+    ///
+    /// /// Numbers that are made when they are wanted.
+    /// struct Squares(u32);
+    ///
+    /// // SAFETY:
+    /// // - The loan keeps the vector, which nobody else has.
+    /// unsafe impl Tensor for Squares {
+    ///     fn lend(&self) -> Result<Loan<'_>, Error> {
+    ///         let made: Vec<u32> = (0..self.0).map(|i| i * i).collect();
+    ///         let view = made.lend()?.view().clone();
+    ///         Ok(Loan::keeping(view, made))
+    ///     }
+    /// }
+    /// assert_eq!(Squares(5).lend()?.view().numel(), 5);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn keeping<K: 'a>(view: View, keep: K) -> Loan<'a> {
         let keep: Box<dyn Keep + 'a> = Box::new(keep);
         Loan {
@@ -39,6 +58,15 @@ impl<'a> Loan<'a> {
     }
 
     /// The memory: address, shape, strides in bytes, dtype, device.
+    ///
+    /// ```
+    /// use dlmpi::Tensor;
+    ///
+    /// let table = [1f32; 6];
+    /// let loan = table.lend()?;
+    /// assert_eq!((loan.view().numel(), loan.view().dtype()), (6, dlmpi::DType::F32));
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn view(&self) -> &View {
         &self.view
     }

@@ -21,6 +21,13 @@ pub(crate) const PANICKED: i32 = 101;
 /// Communicators borrow it, so none of them outlives MPI. It stays on the thread that made it, as MPI
 /// demands of `MPI_Finalize`. When it is dropped by a panic the whole job is ended (exit code 101), since the
 /// other ranks would wait for this one for ever.
+///
+/// ```
+/// let universe = dlmpi::initialize()?;
+/// universe.world().barrier()?;
+/// drop(universe); // or at the end of `main`: MPI_Finalize
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Universe {
     mpi: &'static Mpi,
@@ -112,22 +119,48 @@ fn alone(mpi: &Mpi) -> Result<()> {
 
 impl Universe {
     /// All ranks.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// println!("{} of {}", universe.world().rank(), universe.world().size());
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn world(&self) -> Comm<'_> {
         Comm::known(self.mpi, self.mpi.comm_world(), self.level)
     }
 
     /// This rank alone.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// assert_eq!(universe.this_rank().size(), 1);
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn this_rank(&self) -> Comm<'_> {
         Comm::known(self.mpi, self.mpi.comm_self(), self.level)
     }
 
     /// What the library calls itself.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// println!("{}", universe.library()); // "MPICH Version: 5.0.2 ..."
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn library(&self) -> &'static str {
         self.mpi.library_version()
     }
 
     /// What threads may do. Below [`ThreadLevel::Multiple`] only the thread that initialised MPI communicates, and
     /// there are no non-blocking operations.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// if universe.thread_level() < dlmpi::ThreadLevel::Multiple {
+    ///     eprintln!("no non-blocking operations here");
+    /// }
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn thread_level(&self) -> ThreadLevel {
         self.level
     }

@@ -4,19 +4,16 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// What a file is shown by at most, in characters from its end.
-const SHOWN: usize = 60;
-
 /// Lets errors name the lines.
 pub fn install() {
     tensor_comm::set_site(here);
 }
 
-fn here() -> Option<String> {
+fn here() -> Option<(String, u32)> {
     Python::try_attach(|py| find(py).ok().flatten()).flatten()
 }
 
-fn find(py: Python<'_>) -> PyResult<Option<String>> {
+fn find(py: Python<'_>) -> PyResult<Option<(String, u32)>> {
     static GETFRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let getframe = GETFRAME.get_or_try_init(py, || {
         py.import("sys")?.getattr("_getframe").map(Bound::unbind)
@@ -34,8 +31,7 @@ fn find(py: Python<'_>) -> PyResult<Option<String>> {
         let file: String = frame.getattr("f_code")?.getattr("co_filename")?.extract()?;
         let inner = inner.iter().any(|folder| file.starts_with(folder));
         if !inner || found.is_none() {
-            let line: usize = frame.getattr("f_lineno")?.extract()?;
-            found = Some(format!("{}:{line}", short(&file)));
+            found = Some((file, frame.getattr("f_lineno")?.extract()?));
         }
         if !inner {
             break;
@@ -52,24 +48,4 @@ pub fn folder(py: Python<'_>, package: &str) -> Option<String> {
     let path = module.getattr("__path__").and_then(|path| path.get_item(0));
     let path: String = path.and_then(|path| path.extract()).ok()?;
     Some(path + "/")
-}
-
-fn short(file: &str) -> String {
-    match file.char_indices().rev().nth(SHOWN) {
-        Some((at, _)) => format!("...{}", &file[at..]),
-        None => file.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short;
-
-    #[test]
-    fn long_names_keep_their_end() {
-        assert_eq!(short("train.py"), "train.py");
-        let long = format!("/{}/train.py", "ä".repeat(100));
-        let shown = short(&long);
-        assert!(shown.starts_with("...ä") && shown.ends_with("ä/train.py"));
-    }
 }

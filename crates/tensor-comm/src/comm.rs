@@ -143,7 +143,7 @@ impl Comm {
 
     /// The agreed facts of this communicator for a blocking call, whose ranks know so much of each other, or
     /// for a non-blocking one (`None`).
-    pub fn facts(self, standing: Option<Standing>) -> Result<CommFacts> {
+    pub(crate) fn facts(self, standing: Option<Standing>) -> Result<CommFacts> {
         let inter = self.is_inter()?;
         let settings = Settings::get()?;
         Ok(CommFacts {

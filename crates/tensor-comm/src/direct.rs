@@ -49,6 +49,13 @@ pub(crate) fn label(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
+/// The error where `other` gave another label than this rank did.
+fn different(rank: usize, other: usize) -> Error {
+    Error::Mismatch(format!(
+        "the ranks called different reductions: rank {other}'s differs from rank {rank}'s in operation, dtype, number of elements, reduce operation or root; DLMPI_CHECK=always says what each rank called"
+    ))
+}
+
 /// Who gets the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
@@ -104,6 +111,8 @@ pub(crate) struct Direct {
     /// This rank's contributions.
     pub input: *mut u8,
     pub output: Output,
+    /// The same on every rank exactly if all make the same call.
+    pub label: u64,
     /// For the flight: had before the others are told that this rank comes.
     pub scratch: Cell<Option<Scratch>>,
     /// Where contributions or results are on a device.

@@ -1,7 +1,7 @@
 //! MPI operations on tensors.
 //!
 //! A call flows one way: a checked [`View`] of each tensor becomes an argument ([`Part`], [`Blocks`]);
-//! what every rank knows alike becomes [`Agreed`]; [`wire`] turns that into the decision what goes over
+//! what every rank knows alike becomes `Agreed`; `wire` turns that into the decision what goes over
 //! the wire; local steps (packing, widening, copies from a device) put the tensor into that form and
 //! [`run`], [`send`], [`recv`] and [`sendrecv`] call MPI; at the end results are settled: rounded,
 //! unpacked, copied back, and only where MPI wrote.
@@ -11,7 +11,7 @@
 //! # Agreement
 //!
 //! What goes on the wire must be the same decision on every rank, or ranks wait for each other for
-//! ever. So [`wire`] sees [`Agreed`] and nothing else: no layout, device, `IN_PLACE`, aliasing or cache
+//! ever. So `wire` sees `Agreed` and nothing else: no layout, device, `IN_PLACE`, aliasing or cache
 //! can reach it (MPI 4.1 §6.1 makes operation, signature, reduce operation and root equal on all
 //! ranks; the rest is local).
 
@@ -56,8 +56,6 @@ mod ways;
 mod wire;
 mod wiretype;
 
-pub use agreed::{Agreed, AgreedOp, CommFacts, Place, Shares, Standing};
-pub use algorithm::Algorithm;
 pub use arg::{Arg, Blocks, Part};
 pub use arrival::{overruns, receive_present};
 pub use call::{Call, CallKind, Op};
@@ -78,5 +76,4 @@ pub use reduce_local::reduce_local;
 pub use shaped::Shaped;
 pub use site::set_site;
 pub use ways::{Way, ways};
-pub use wire::{Combine, Element, Wire, wire};
 pub use wiretype::{carrier, mpi_datatype};

@@ -104,6 +104,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 wire: wire_type(comm.mpi(), wire.element.dtype(), item)?,
                 input,
                 output,
+                label: label(call, &wire, &counts),
                 scratch: Cell::default(),
                 conveyor: Cell::default(),
             };

@@ -1,5 +1,7 @@
 //! Non-blocking collectives, their requests and their scope.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use dlmpi::ndarray::Array2;
 use dlmpi::{Comm, ErrorKind, KnownTo, Op, Result, Source, Tag, scope};
 
@@ -41,6 +43,38 @@ pub fn forgotten(comm: &Comm<'_>) -> Result<()> {
     for (i, data) in kept.iter().enumerate() {
         assert_eq!(*data, vec![(i * comm.size()) as f32; 100]);
     }
+    Ok(())
+}
+
+/// A message to whoever waits for it, when a panic comes past.
+struct Cry<'a>(&'a Comm<'a>, i32);
+
+impl Drop for Cry<'_> {
+    fn drop(&mut self) {
+        self.0.send(&1u8, self.1, 7).expect("a message to any rank");
+    }
+}
+
+/// A panic without the hook, which ends the job here.
+fn fall() -> Result<()> {
+    resume_unwind(Box::new("on purpose"))
+}
+
+/// A panic that meets requests leaves them to their scope: what is unwound later may be what lets them end.
+pub fn panics(comm: &Comm<'_>) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size() as i32);
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    let (mut came, mut other) = (0u8, [0f32; 9]);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        scope(|scope| {
+            let _cry = Cry(comm, right);
+            let _sum = comm.immediate_all_reduce(scope, &mut other, Op::Sum)?;
+            let _coming = comm.immediate_recv(scope, &mut came, left, 7)?;
+            fall()
+        })
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(came, 1);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use dlmpi::{Comm, Result};
 /// One check; a panic ends the job.
 type Check = fn(&Comm<'_>) -> Result<()>;
 
-const CHECKS: [(&str, Check); 20] = [
+const CHECKS: [(&str, Check); 21] = [
     ("sums of every layout and size", arrays::sums),
     ("16-bit floats are added up in f32", arrays::halves),
     ("collectives move strided arrays", arrays::movements),
@@ -41,6 +41,7 @@ const CHECKS: [(&str, Check); 20] = [
         "dropped and forgotten requests end with the scope",
         immediate::forgotten,
     ),
+    ("a panic leaves requests to the scope", immediate::panics),
     ("every non-blocking collective", immediate::all),
     (
         "non-blocking scans, and collectives with a root",

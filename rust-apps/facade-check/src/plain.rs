@@ -109,17 +109,16 @@ pub fn mismatch(comm: &Comm<'_>) -> Result<()> {
     }
     let fresh = comm.duplicate()?;
     let mut data = vec![1f32; 4 + usize::from(fresh.rank() == 0)];
-    let error = fresh
-        .all_reduce(&mut data, Op::Sum)
-        .expect_err("sizes differ");
+    let (line, done) = (line!(), fresh.all_reduce(&mut data, Op::Sum));
+    let error = done.expect_err("sizes differ");
     assert_eq!(
         (error.kind(), error.known_to()),
         (ErrorKind::Mismatch, KnownTo::EveryRank)
     );
-    assert!(
-        error.to_string().contains("rank 0: Allreduce of 5 float32"),
-        "{error}"
-    );
+    // Rank 0 says one thing, the others another, and all hear where.
+    let (text, place) = (error.to_string(), format!(" at {}:{line}", file!()));
+    assert!(text.contains("rank 0: Allreduce of 5 float32"), "{error}");
+    assert_eq!(text.matches(&place).count(), 2, "{error}");
     let mut data = [1f32; 3];
     fresh.all_reduce(&mut data, Op::Sum)?;
     assert_eq!(data, [fresh.size() as f32; 3]);

@@ -26,9 +26,9 @@ use crate::wiretype::byte;
 pub(crate) const LEAST: usize = 256 << 10;
 /// Bytes that are read of one rank before they are combined: what all send stays in the second-level cache.
 const STEP: usize = 128 << 10;
-/// What ranks tell each other: whether others can use their memory, and the addresses of contributions and
-/// of the room for results, if they get any.
-type Places = [u64; 3];
+/// What ranks tell each other: whether others can use their memory, the addresses of contributions and of the
+/// room for results, if they get any, and the number of their call.
+type Places = [u64; 4];
 
 /// What is known of the others.
 pub(super) struct Near {
@@ -59,7 +59,7 @@ impl Near {
         let worth = call.geometry.elements() * call.wire.bytes >= LEAST;
         worth.then(|| Near {
             peers,
-            places: vec![[0; 3]; call.ranks].into(),
+            places: vec![[0; 4]; call.ranks].into(),
             failed: None,
             told: false,
         })
@@ -127,7 +127,12 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// # Safety
     /// - As for [`Direct::run`].
     pub(super) unsafe fn greet(&mut self) -> Result<Stage> {
-        let Direct { rank, output, .. } = *self.call;
+        let Direct {
+            rank,
+            output,
+            label,
+            ..
+        } = *self.call;
         let input = self.call.input;
         let bytes = self.call.geometry.elements() * self.call.wire.bytes;
         let results = match output {
@@ -143,7 +148,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         };
         if let Some(own) = near.places.get_mut(rank) {
             let results = results.map_or(0, |results| results.addr() as u64);
-            *own = [open.into(), input.addr() as u64, results];
+            *own = [open.into(), input.addr() as u64, results, label];
         }
         let places = near.places.as_mut_ptr();
         for &other in &others {
@@ -178,6 +183,11 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         unsafe {
             Ok(super::Stage::Near(match stage {
                 Stage::Greet => {
+                    if let Some(other) = self.other_call() {
+                        // All ranks see a difference, so nobody uses anybody's memory.
+                        self.near = None;
+                        return Err(super::different(self.call.rank, other));
+                    }
                     let closed = |near: &Near| near.places.iter().any(|place| place[0] == 0);
                     if self.near.as_ref().is_none_or(closed) {
                         // All ranks see which one's memory others cannot use, and go the other way.
@@ -198,6 +208,12 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                 Stage::Leave => return self.judge().map(|()| super::Stage::End),
             }))
         }
+    }
+
+    /// A rank that told of another call than this one.
+    fn other_call(&self) -> Option<usize> {
+        let places = &self.near.as_ref()?.places;
+        places.iter().position(|place| place[3] != self.call.label)
     }
 
     /// Reads and combines one step of a chunk's own block, from this element on, and hands the result out; says
@@ -266,7 +282,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         offset: usize,
         (to, bytes): (*mut u8, usize),
     ) -> Result<()> {
-        let Some((near, [_, input, _])) = self.place_of(rank) else {
+        let Some((near, [_, input, ..])) = self.place_of(rank) else {
             return Ok(());
         };
         // SAFETY:
@@ -284,7 +300,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         offset: usize,
         (from, bytes): (*const u8, usize),
     ) -> Result<()> {
-        let Some((near, [_, _, results])) = self.place_of(rank) else {
+        let Some((near, [_, _, results, _])) = self.place_of(rank) else {
             return Ok(());
         };
         // SAFETY:

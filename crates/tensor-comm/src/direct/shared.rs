@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::elements::Elements;
 use super::fold::STEP_BYTES;
-use super::{Fold, Geometry, Goal, Output};
+use super::{Fold, Geometry, Goal, Output, different};
 use crate::error::{Error, Result};
 use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
 use crate::scratch::Scratch;
@@ -304,10 +304,7 @@ impl Shared {
         }
         match other {
             None => Ok(()),
-            Some(rank) => Err(Error::Mismatch(format!(
-                "the ranks called different reductions: rank {rank}'s differs from rank {}'s in operation, dtype, number of elements, reduce operation or root; DLMPI_CHECK=always says what each rank called",
-                self.rank
-            ))),
+            Some(rank) => Err(different(self.rank, rank)),
         }
     }
 
