@@ -78,7 +78,7 @@ print("same", comm.rank)
 
 
 def test_no_rank_uses_anothers_memory_for_a_different_call(run_script):
-    """Calls that were not compared: what ranks tell each other of their memory says which call it is for."""
+    """Calls that were not compared: ranks tell which call they lend their memory for."""
     outcome = run_script(DIFFERENT, DLMPI_CHECK="off")
     assert outcome.code == 0, outcome.text
     for rank in (0, 1):
