@@ -142,11 +142,15 @@ class _Anchor(ctypes.c_char * 1):  # type: ignore[misc]
 
 
 class _Gathered:
-    """The parts of a pickle as one message: `[anchor, 1, type]`."""
+    """The parts of a pickle as one message: `[anchor, 1, type]`, or the only part as it is."""
 
     def __init__(self, parts: list[Any]) -> None:
         blocks = [memoryview(part).cast("B") for part in map(_raw, parts)]
         self.size = sum(block.nbytes for block in blocks)
+        self.type: Any = None
+        if len(blocks) == 1 and self.size <= _BLOCK:
+            self.message: list[Any] = [blocks[0], self.size, mpi.BYTE]
+            return
         self.anchor = _Anchor()
         self.anchor.parts = parts
         base = mpi.Get_address(self.anchor)
@@ -159,16 +163,14 @@ class _Gathered:
                 lengths.append(min(_BLOCK, block.nbytes - offset))
                 places.append(start + offset)
         self.type = mpi.BYTE.Create_hindexed(lengths, places).Commit()
-
-    @property
-    def message(self) -> list[Any]:
-        return [self.anchor, 1, self.type]
+        self.message = [self.anchor, 1, self.type]
 
     def __enter__(self) -> _Gathered:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self.type.Free()  # MPI keeps it for operations under way
+        if self.type is not None:
+            self.type.Free()  # MPI keeps it for operations under way
 
 
 def _raw(part: Any) -> Any:
@@ -179,6 +181,13 @@ class _Room:
     """Aligned memory for messages, one behind the other."""
 
     def __init__(self, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self.types: list[Any] = []
+        if sum(sizes) < _pickle.WHOLE:
+            # No tensor lies in these messages.
+            self.starts = [0, *accumulate(sizes)][:-1]
+            self.memory = memoryview(bytearray(sum(sizes)))
+            return
         align = _pickle.ALIGNMENT
         ends = list(accumulate(-(-size // align) * align for size in sizes))
         total = (ends[-1] if ends else 0) + align
@@ -186,8 +195,6 @@ class _Room:
         skip = -memory.address % align
         self.memory = memoryview(memory)[skip:]
         self.starts = [0, *ends[:-1]]
-        self.sizes = sizes
-        self.types: list[Any] = []
 
     def message(self, index: int = 0) -> list[Any]:
         """Return the room of one message, as a receive buffer."""
@@ -297,7 +304,7 @@ def _whole(self: Any) -> bool:
 
 
 def _bcast(self: Any, obj: Any, root: int = 0) -> Any:
-    if not _whole(self):
+    if (type(obj) in _SIMPLE and self.rank == root) or not _whole(self):
         return mpi.Comm.bcast(self, obj, root)
     bcast, counts = mpi.Comm.Bcast, _Counts(1)
     if self.rank == root:

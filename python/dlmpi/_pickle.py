@@ -14,10 +14,12 @@ from typing import Any
 
 from dlmpi._pickle_reduce import reduce
 
-__all__ = ["ALIGNMENT", "dump", "load", "loads"]
+__all__ = ["ALIGNMENT", "WHOLE", "dump", "load", "loads"]
 
 #: Where memory begins in a message, so that tensors made of it are aligned.
 ALIGNMENT = 64
+#: A shorter pickle is one part: Python writes nothing shorter by itself.
+WHOLE = 1 << 16
 #: Ends a message with a table; no pickle ends so, but with a full stop.
 _MAGIC = b"dlmpi\x005\n"
 _SPAN = struct.Struct("<QQ")
