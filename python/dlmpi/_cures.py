@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dlmpi import _library, launch
 
-__all__ = ["cure"]
+__all__ = ["cure", "no_library"]
 
 _OWN = "the mpiexec that belongs to {library}: {mpiexec}"
 
@@ -49,6 +49,14 @@ _ROWS: dict[tuple[str, str | None], str] = {
     ),
 }
 _REST = "start it by " + _OWN
+
+
+def no_library(error: Exception) -> str:
+    """Return what to do where no MPI library could be loaded."""
+    return (
+        f"{error}\nNo MPI library could be loaded. On a cluster load the site's MPI module; "
+        "elsewhere `pip install mpich` brings one."
+    )
 
 
 def cure(launcher: str, version: str, library: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,9 @@ def test_without_an_mpi(place):
     assert outcome.code == 0, outcome.text
     assert "No MPI library could be loaded" in outcome.text
     assert "frameworks" in outcome.text
+    outcome = place.dlmpi(0, "selftest", MPI4PY_LIBMPI="/nowhere/libmpi.so")
+    assert outcome.code == 1, outcome.text
+    assert "`pip install mpich` brings one" in outcome.text
 
 
 def test_under_the_wrong_launcher(place, other):
@@ -159,6 +163,8 @@ def test_selftest(place, ranks):
     assert outcome.code == 0, outcome.text
     assert "FAILED" not in outcome.text
     assert "checks passed" in outcome.text
+    assert "dlmpi works here" in outcome.text
+    assert ("ml_dtypes bfloat16" in outcome.text) == (find_spec("ml_dtypes") is not None)
 
 
 def test_selftest_tells_what_fails_and_where(place):
@@ -180,3 +186,4 @@ def test_selftest_tells_what_fails_and_where(place):
     assert outcome.code == 1, outcome.text
     assert "[rank 1] AssertionError: a number: 1 in place of 0" in outcome.text
     assert "1 of 2 checks passed" in outcome.text
+    assert "dlmpi does NOT work here" in outcome.text

@@ -67,13 +67,15 @@ def _signature(world: Any) -> None:
 
 
 #: How each framework makes a tensor 2 x 3 of one dtype, transposes it and gives a nested list.
-_MAKERS: dict[str, Callable[[Any, str, list[list[float]]], Any]] = {
+_MAKERS: dict[str, Callable[[Any, Any, list[list[float]]], Any]] = {
     "numpy": lambda np, dtype, rows: np.array(rows, dtype=dtype),
+    "ml_dtypes": lambda np, dtype, rows: np.array(rows, dtype=dtype),
     "torch": lambda torch, dtype, rows: torch.tensor(rows, dtype=getattr(torch, dtype)),
     "cupy": lambda cupy, dtype, rows: cupy.array(rows, dtype=dtype),
 }
 _DTYPES = {
     "numpy": ("float32", "float64", "float16", "int32"),
+    "ml_dtypes": ("bfloat16",),
     "torch": ("float32", "float64", "float16", "bfloat16", "int32"),
     "cupy": ("float32", "float16", "int32"),
 }
@@ -84,7 +86,10 @@ def _framework(world: Any, name: str, dtype: str) -> None:
     from dlmpi import MPI
 
     module = importlib.import_module(name)
-    make = partial(_MAKERS[name], module, dtype)
+    if name == "ml_dtypes":
+        make = partial(_MAKERS[name], importlib.import_module("numpy"), getattr(module, dtype))
+    else:
+        make = partial(_MAKERS[name], module, dtype)
     rank, size = world.Get_rank(), world.Get_size()
     left, right = (rank - 1) % size, (rank + 1) % size
     out = make([[1.0, 2.0], [3.0, 4.0], [rank, 6.0]]).T

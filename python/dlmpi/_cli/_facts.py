@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dlmpi import _children, _gpus, _library, _start, launch
+from dlmpi import _children, _cures, _gpus, _library, _start, launch
 
 __all__ = ["cores", "gather"]
 
@@ -98,10 +98,7 @@ def _mpi() -> dict[str, Any]:
         _start.before()
         from mpi4py import MPI as mpi  # noqa: N811
     except (ImportError, RuntimeError) as error:
-        facts["error"] = (
-            f"{error}\nNo MPI library could be loaded. On a cluster load the site's MPI module; "
-            "elsewhere `pip install mpich` brings one."
-        )
+        facts["error"] = _cures.no_library(error)
         return facts
     version = mpi.Get_library_version()
     files = _library.loaded()

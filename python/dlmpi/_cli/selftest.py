@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from dlmpi import _library, _start, launch
+from dlmpi import _cures, _library, _start, launch
 from dlmpi._cli import _checks
 
 __all__ = ["main"]
@@ -40,7 +40,7 @@ def _start_ranks(ranks: int, limit: float) -> int:
     try:
         from mpi4py import MPI as mpi  # noqa: N811
     except (ImportError, RuntimeError) as error:
-        print(f"no MPI library could be loaded: {error}", file=sys.stderr)
+        print(_cures.no_library(error), file=sys.stderr)
         return 1
     files = _library.loaded()
     mpiexec = _library.mpiexec(files[0] if files else None)
@@ -99,5 +99,6 @@ def _ranks(limit: float) -> int:
     if first:
         took = time.monotonic() - begin
         print(f"{done - failed} of {done} checks passed in {took:.1f} s", flush=True)
+        print("dlmpi does NOT work here" if failed else "dlmpi works here", flush=True)
     faulthandler.cancel_dump_traceback_later()
     return 1 if failed else 0
