@@ -83,7 +83,7 @@ pub fn wrote(tensor: &Tensor) {
     // counts no versions (of inference mode) refuses, and nothing is lost.
     let _ = tensor
         .f_detach()
-        .and_then(|own| own.f_as_strided(&[0i64], &[1i64], None))
+        .and_then(|own| own.f_as_strided([0i64], [1i64], None))
         .and_then(|mut none| none.f_zero_());
 }
 
