@@ -164,7 +164,7 @@ def order(log: IO[str], library: str) -> Tally:
     """GPU tensors on the simulated driver; no GPU and no CUDA is needed."""
     code = run([sys.executable, "ci/order", library], log, 20 * MINUTE)
     counted = Tally()
-    for schedule in ("late", "eager", "threads", "aware"):
+    for schedule in ("late", "eager", "threads", "aware", "torn", "told"):
         reports = sorted(LOGS.glob(f"order-{schedule}-{library}-2.*.xml"))
         code = code if len(reports) == 2 else code or 1
         counted += tally.from_junit(reports)

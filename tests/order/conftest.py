@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support import fixtures, gpu_tensors, simulated
+from support import aware_mpi, fixtures, gpu_tensors, simulated
 from support.gpu_operations import Lab
 from support.gpu_tensors import PRODUCERS, Array
 
 comm, rng, session_seed = fixtures.comm, fixtures.rng, fixtures.session_seed
 
+aware_mpi.load()
 gpu_tensors.pretend()
 
 

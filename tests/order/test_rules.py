@@ -182,26 +182,6 @@ def test_memory_that_mpi_can_reach_is_lent_as_it_lies(comm: Any, rng: Any, kind:
             assert bytes(memoryview(buffer)) == mine.tobytes()
 
 
-@pytest.mark.parametrize("step", [1, 2])
-@pytest.mark.parametrize("kind", [NewTensor, CupyArray, NumbaArray])
-def test_only_an_aware_mpi_gets_device_memory(comm: Any, rng: Any, kind: Any, step: int) -> None:
-    """Of dense messages, which are then not copied; all else is."""
-    values = values_of(comm, rng)
-    mine, other = values[comm.rank], 1 - comm.rank
-    sent, room = array(kind, "own", mine, step=step), array(kind, "own", mine)
-    copied = simulated.calls("cuMemcpyDtoHAsync")
-    comm.Sendrecv(sent, other, 0, room, other, 0)
-    requests = [comm.Irecv(room, other), comm.Isend(sent, other)]
-    dlmpi.MPI.Request.Waitall(requests)
-    copied = simulated.calls("cuMemcpyDtoHAsync") - copied
-    assert (copied == 0) == (simulated.AWARE and step == 1)
-    np.testing.assert_array_equal(room.fetch(), values[other])
-    copied = simulated.calls("cuMemcpyDtoHAsync")
-    comm.Allreduce(sent, room)
-    assert simulated.calls("cuMemcpyDtoHAsync") > copied
-    np.testing.assert_array_equal(room.fetch(), sum(values))
-
-
 @pytest.mark.parametrize("kind", [NewTensor, CupyArray, PinnedTensor, CupyManaged])
 def test_operations_without_a_request_of_mpis(comm: Any, rng: Any, kind: Any) -> None:
     """What torch.distributed's groups are made of."""

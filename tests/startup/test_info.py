@@ -12,6 +12,7 @@ import pytest
 
 from dlmpi._children import MARKER
 from dlmpi._cli import _facts, _program, _ranks
+from support import aware_mpi
 
 
 def report(outcome):
@@ -35,6 +36,61 @@ def test_what_the_ranks_see(place):
     assert (facts["ranks"], facts["nodes"], facts["thread level"]) == (2, 1, "MULTIPLE")
     assert [row.split(":")[0] for row in facts["placement"]] == ["rank 0", "rank 1"]
     assert "local rank 1" in facts["placement"][1]
+
+
+@pytest.fixture
+def answering(place):
+    """Run `info` on two ranks of an MPI that answers for itself as variables say."""
+    library = aware_mpi.build(place.venv, place.folder)
+
+    def ask(**variables):
+        command = [place.mpiexec, "-n", "2", "env", f"LD_PRELOAD={library}", place.python]
+        return report(place.run(*command, "-m", "dlmpi", "info", "--json", **variables))["started"]
+
+    return ask
+
+
+def test_ranks_whose_mpis_differ_on_device_memory_are_named(answering):
+    facts = answering(SIMULATED_AWARE="even")
+    assert facts["GPU-aware"] == [
+        "rank 0: yes: MPIX_Query_cuda_support() = 1",
+        "rank 1: no: MPIX_Query_cuda_support() = 0",
+    ]
+    assert facts["device memory"][0] == "messages: staged: the ranks have not agreed on it"
+
+
+#: A library whose answer is not all there is to know, what else decides, and how that is told.
+BESIDES = {
+    # Says what it was built with; packages switch it off in a file of settings.
+    "openmpi": (
+        "Open MPI v4.1.6, package: Open MPI, ident: 4.1.6",
+        "SIMULATED_SETTING",
+        {"0": "opal_cuda_support = false at run time", "1": "opal_cuda_support = true at run time"},
+    ),
+    "mpich": (
+        "Intel(R) MPI Library 2021.18 for Linux* OS",
+        "I_MPI_OFFLOAD",
+        {"0": "I_MPI_OFFLOAD=0", "1": "I_MPI_OFFLOAD=1"},
+    ),
+}
+
+
+@pytest.mark.parametrize("setting", ["0", "1"])
+def test_what_a_librarys_answer_leaves_out_is_asked(place, answering, setting):
+    version, variable, words = BESIDES[place.library]
+    facts = answering(SIMULATED_AWARE="1", SIMULATED_VERSION=version, **{variable: setting})
+    word = {"0": "no", "1": "yes"}[setting]
+    assert facts["GPU-aware"] == [f"{word}: MPIX_Query_cuda_support() = 1; {words[setting]}"]
+    way = {"0": "staged: this rank's MPI does not take it", "1": "direct"}[setting]
+    assert facts["device memory"][:2] == [f"messages: {way}", f"blocking collectives: {way}"]
+
+
+def test_where_there_is_no_device_the_check_of_devices_says_so(place):
+    outcome = place.dlmpi(2, "selftest", "--device", LD_LIBRARY_PATH="", CUDA_VISIBLE_DEVICES="")
+    assert outcome.code != 0
+    for rank in range(2):
+        assert f"rank {rank} has no device: " in outcome.text
+    assert "nothing was checked" in outcome.text
 
 
 def test_a_trial_in_a_child_process(place):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 INT, UINT, FLOAT, OPAQUE, BFLOAT, COMPLEX, BOOL = range(7)
-CPU, CUDA, CUDA_HOST, METAL, CUDA_MANAGED = 1, 2, 3, 8, 13
+CPU, CUDA, CUDA_HOST, METAL, ROCM, CUDA_MANAGED = 1, 2, 3, 8, 10, 13
 READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
 
 

@@ -282,6 +282,66 @@ class CupyManaged(CupyArray):
     device_kind, memory_kind = CUDA_MANAGED, "managed"
 
 
+class PoolArray(CupyArray):
+    """CuPy on memory of a stream-ordered pool, which other processes cannot open."""
+
+    memory_kind = "pool"
+
+
+class ExpandableTensor(NewTensor):
+    """torch with expandable segments: virtual memory, which other processes cannot open either."""
+
+    memory_kind = "virtual"
+
+
+class RocmTensor(NewTensor):
+    """torch on a device that dlmpi has no driver of: torch itself copies, on its current stream."""
+
+    device_kind = capsules.ROCM
+
+    def cpu(self) -> np.ndarray:
+        return self.fetch()
+
+    def copy_(self, host: np.ndarray) -> None:
+        self.kernel(host)
+
+
+class ApiArray(Array):
+    """An array of the array API on such a device: it makes copies on the CPU and takes them."""
+
+    device_kind = capsules.ROCM
+
+    @property
+    def device(self) -> tuple[int, int]:
+        return self.__dlpack_device__()
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
+    ) -> Any:
+        if dl_device is None:
+            return self.capsule(Versioned)
+        assert (dl_device, copy, stream) == ((CPU, 0), True, None)
+        dtype = (_CODES[self.dtype.kind], self.dtype.itemsize * 8, 1)
+        return Export(self.fetch(), Versioned, flags=capsules.IS_COPIED, dtype=dtype).capsule()
+
+    def __array_namespace__(self) -> Any:
+        return types.SimpleNamespace(from_dlpack=self._moved)
+
+    @staticmethod
+    def _moved(host: np.ndarray, device: tuple[int, int]) -> np.ndarray:
+        assert device[0] == capsules.ROCM
+        return host
+
+    def __setitem__(self, key: Any, values: np.ndarray) -> None:
+        assert key is ...
+        self.kernel(values)
+
+
 class JaxArray(Array):
     """JAX: work on a stream of its own that nobody is told of."""
 
@@ -379,6 +439,8 @@ PRODUCERS: dict[str, tuple[type[Array], tuple[str, ...]]] = {
     "torch": (NewTensor, ("default", "own")),
     "torch-pinned": (PinnedTensor, ("default", "own")),
     "torch-2.8": (Tensor, ("default", "own")),
+    "torch-rocm": (RocmTensor, ("default", "own")),
+    "array-api-rocm": (ApiArray, ("own",)),
     "cupy": (CupyArray, ("default", "own", "per-thread")),
     "cupy-managed": (CupyManaged, ("default", "own")),
     "jax": (JaxArray, ("own",)),

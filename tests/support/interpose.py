@@ -89,7 +89,7 @@ def rows() -> Iterator[tuple[str, list[str], str]]:
 
 def build(venv: Path, folder: Path) -> Path:
     """Compile it for the MPI of an environment."""
-    (mpi,) = (path for path in venv.glob("lib/libmpi.so.*") if path.suffix[1:] in ("12", "40"))
+    mpi = library_of(venv)
     symbols = subprocess.run(
         [venv / "bin/python", "-c", EXPORTED, str(mpi), *(name for name, _, _ in rows())],
         capture_output=True,
@@ -110,7 +110,19 @@ def build(venv: Path, folder: Path) -> Path:
             "types": ", ".join(types) or "void",
             "arguments": ", ".join(f"a{i}" for i in range(len(types))),
         }
-    source, library = folder / "faulty_mpi.c", folder / "libfaulty_mpi.so"
+    return compiled(venv, folder, "faulty_mpi", text)
+
+
+def library_of(venv: Path) -> Path:
+    """The file of an environment's MPI."""
+    (mpi,) = (path for path in venv.glob("lib/libmpi.so.*") if path.suffix[1:] in ("12", "40"))
+    return mpi
+
+
+def compiled(venv: Path, folder: Path, name: str, text: str) -> Path:
+    """A library of this C text, which comes before the MPI of an environment."""
+    mpi = library_of(venv)
+    source, library = folder / f"{name}.c", folder / f"lib{name}.so"
     source.write_text(text)
     command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O0", "-o", str(library)]
     # Nothing in it names a symbol of the MPI; it must be there all the same, for RTLD_NEXT.

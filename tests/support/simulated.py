@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 SCHEDULE = os.environ.get("SIMULATED_SCHEDULE", "late")
-AWARE = os.environ.get("DLMPI_GPU_AWARE") == "1"
+#: The user says that MPI takes device memory; the user or MPI says so.
+TOLD = os.environ.get("DLMPI_GPU_AWARE") == "1"
+AWARE = TOLD or os.environ.get("SIMULATED_AWARE") == "1"
 LEGACY, PER_THREAD = 1, 2
 NON_BLOCKING = 1
 PORTABLE = 1
 GLOBAL = 1
-OUT_OF_MEMORY, LAUNCH_FAILED = 2, 719
+INVALID_VALUE, OUT_OF_MEMORY, LAUNCH_FAILED = 1, 2, 719
 
 _LONG = ctypes.c_uint64
 _SIZE = ctypes.c_size_t
@@ -30,6 +32,7 @@ _CUDA: dict[str, list[Any]] = {
     "cuInit": [ctypes.c_uint],
     "cuMemAlloc_v2": [ctypes.c_void_p, _SIZE],
     "cuMemAllocManaged": [ctypes.c_void_p, _SIZE, ctypes.c_uint],
+    "cuMemAllocAsync": [ctypes.c_void_p, _SIZE, _LONG],
     "cuMemFree_v2": [_LONG],
     "cuMemHostAlloc": [ctypes.c_void_p, _SIZE, ctypes.c_uint],
     "cuMemFreeHost": [ctypes.c_void_p],
@@ -48,6 +51,7 @@ _CUDA: dict[str, list[Any]] = {
     "cuMemcpyDtoDAsync_v2": [_LONG, _LONG, _SIZE, _LONG],
 }
 _WAYS_IN: dict[str, tuple[Any, list[Any]]] = {
+    "simulated_map_virtual": (ctypes.c_uint, [ctypes.c_void_p, _SIZE]),
     "simulated_read": (None, [ctypes.c_void_p, _LONG, _SIZE]),
     "simulated_write": (None, [_LONG, ctypes.c_void_p, _SIZE]),
     "simulated_capture": (None, [_LONG, ctypes.c_bool]),
@@ -149,6 +153,8 @@ def capture(handle: int, dev: int, capturing: bool) -> None:
 
 _ALLOCATORS: dict[str, tuple[Any, ...]] = {
     "device": ("cuMemAlloc_v2",),
+    "pool": ("cuMemAllocAsync", 0),
+    "virtual": ("simulated_map_virtual",),
     "managed": ("cuMemAllocManaged", GLOBAL),
     "pinned": ("cuMemHostAlloc", PORTABLE),
 }

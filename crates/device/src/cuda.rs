@@ -74,6 +74,22 @@ impl Cuda {
         self.contexts.len() as i32
     }
 
+    /// The device's own number, by which processes that see different devices can tell which.
+    pub fn device_uuid(&self, dev: i32) -> Result<[u8; 16], DeviceError> {
+        let (mut device, mut uuid): (c_int, _) = (0, [0; 16]);
+        // SAFETY:
+        // - The pointer is to a local.
+        self.check("cuDeviceGet", unsafe {
+            (self.table.device_get)(&mut device, dev)
+        })?;
+        // SAFETY:
+        // - `device` was just given by the driver; the pointer is to a local of 16 bytes.
+        self.check("cuDeviceGetUuid", unsafe {
+            (self.table.device_get_uuid)(&mut uuid, device)
+        })?;
+        Ok(uuid)
+    }
+
     /// Our own non-blocking stream for this device and thread. Producers make it wait for their work.
     pub fn stream(&'static self, dev: i32) -> Result<StreamHandle, DeviceError> {
         stream::of_this_thread(self, dev).map(|stream| StreamHandle(stream.addr() as u64))

@@ -37,7 +37,7 @@
 //! The tests run without a driver, and with a simulated one in its place that runs queued work as late as CUDA
 //! allows. **Nothing here has run on hardware yet.** To be confirmed there first: that a context made current by the
 //! driver API is the current device of the runtime API, that pinned memory may be freed under any device's
-//! context, and what `cuStreamIsCapturing` answers for the legacy stream. ROCm and oneAPI memory is refused in words.
+//! context, and what `cuStreamIsCapturing` answers for the legacy stream. Other devices' memory is their frameworks' to copy.
 //!
 //! The feature `cuda` (on by default) only decides whether a driver is looked for; the API is the same without it.
 

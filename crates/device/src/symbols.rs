@@ -14,6 +14,8 @@ pub(crate) type Status = c_uint;
 pub(crate) type Object = *mut c_void;
 
 pub(crate) const SUCCESS: Status = 0;
+/// Among others: a name that this driver does not know.
+pub(crate) const ERROR_INVALID_VALUE: Status = 1;
 /// From "capture unsupported" to "capture from the wrong thread".
 pub(crate) const ERRORS_OF_CAPTURE: core::ops::RangeInclusive<Status> = 900..=908;
 /// Work is still under way, which is an answer and no error.
@@ -30,6 +32,8 @@ pub(crate) const CAPTURE_NONE: c_int = 0;
 pub(crate) const ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
 pub(crate) const ATTRIBUTE_IS_MANAGED: c_uint = 8;
 pub(crate) const ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
+pub(crate) const ATTRIBUTE_IS_LEGACY_IPC_CAPABLE: c_uint = 10;
+pub(crate) const ATTRIBUTE_MEMPOOL_HANDLE: c_uint = 17;
 pub(crate) const MEMORY_HOST: u64 = 1;
 pub(crate) const MEMORY_DEVICE: u64 = 2;
 
@@ -110,6 +114,7 @@ table! {
     get_error_string = "cuGetErrorString": fn(Status, *mut *const c_char);
     device_get_count = "cuDeviceGetCount": fn(*mut c_int);
     device_get = "cuDeviceGet": fn(*mut c_int, c_int);
+    device_get_uuid = "cuDeviceGetUuid_v2": fn(*mut [u8; 16], c_int);
     primary_ctx_retain = "cuDevicePrimaryCtxRetain": fn(*mut Object, c_int);
     ctx_get_current = "cuCtxGetCurrent": fn(*mut Object);
     ctx_set_current = "cuCtxSetCurrent": fn(Object);

@@ -5,6 +5,7 @@ use crate::basic::{Basic, BuiltinOp};
 use crate::constants::Constants;
 use crate::error::LoadError;
 use crate::find::{self, Found};
+use crate::gpu::Queries;
 use crate::handle::{Comm, Datatype, Errhandler, Group, Message, Op, Request};
 use crate::library::Library;
 use crate::table::Table;
@@ -22,6 +23,7 @@ static LOADING: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub struct Mpi {
     pub(crate) table: AnyTable,
+    pub(crate) queries: Queries,
     family: Family,
     how: String,
     path: String,
@@ -309,6 +311,7 @@ fn build(found: Found) -> Result<Mpi, LoadError> {
 
     Ok(Mpi {
         table,
+        queries: Queries::of(&found.library),
         family: found.family,
         how: found.how,
         path: found.path,

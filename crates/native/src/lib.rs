@@ -1,5 +1,8 @@
 //! The only cdylib, `dlmpi._native`: what Python sees of the Rust crates, and nothing else.
 
+/// Operations, and what is done in them.
+type Operations = Vec<(&'static str, String)>;
+
 /// The native half of dlmpi. Importing it starts no MPI and imports no framework.
 #[pyo3::pymodule]
 mod _native {
@@ -164,6 +167,18 @@ mod _native {
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))?;
         let row = |way: tensor_comm::Way| (way.dtype, way.moved, way.sum, way.max);
         Ok(ways.into_iter().map(row).collect())
+    }
+
+    /// What becomes of device memory on a communicator: whether the library says that it takes it, how that was found,
+    /// and operations with what is done in them.
+    #[pyfunction]
+    #[pyo3(signature = (comm, /))]
+    fn awareness(comm: &Bound<'_, PyAny>) -> PyResult<(bool, String, super::Operations)> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let found = tensor_comm::Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?)
+            .and_then(|comm| tensor_comm::awareness(&comm))
+            .map_err(|error| py_bridge::errors::operation(comm.py(), error))?;
+        Ok((found.takes, found.found, found.operations))
     }
 
     /// Starts to trace this process into a file; `node` names the processes that share its clock.

@@ -80,12 +80,8 @@ pub fn export(
     let stream = match claimed.kind {
         _ if forms.takes_no_stream => None,
         DeviceKind::CUDA | DeviceKind::CUDA_MANAGED => Some(order.stream(claimed.id)?),
-        DeviceKind::ROCM => {
-            return Err(ExportError::Buffer(format!(
-                "its memory is on {claimed}, whose streams dlmpi cannot wait for yet; copy it to the CPU"
-            )));
-        }
-        // Producers of host memory, pinned memory included, accept no stream at all.
+        // Producers of host memory, pinned memory included, accept no stream at all; on other devices only the
+        // framework itself waits and copies (`elsewhere.rs`).
         _ => None,
     };
     let capsule = match stream {

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use smallvec::SmallVec;
-use tensor_comm::{Arg, Counts, Flow, Op, Posted};
+use tensor_comm::{Arg, Comm, Counts, Flow, Op, Posted, View};
 
 use crate::borrow::Borrowed;
 use crate::bounds;
@@ -211,8 +211,9 @@ impl Side<'_> {
         }
         match form {
             Form::Elements(sides) => {
-                let (role, peers) = sides.of(row, slf, slots, flow)?;
-                elements(mpi4py, name, msg, flow, role, peers, lent)
+                let blocks = sides.of(row, slf, slots, flow)?;
+                let direct = || gives_device_memory(mpi4py, row, slf, slots, flow);
+                elements(mpi4py, name, msg, flow, blocks, &direct, lent)
             }
             Form::Dense(sides) => {
                 let (role, blocks) = sides.of(row, slf, slots, flow)?;
@@ -285,6 +286,33 @@ fn is_collective(row: &Row) -> bool {
             .any(|param| matches!(param.name, "dest" | "source"))
 }
 
+/// Whether this is a message in which MPI takes device memory.
+fn gives_device_memory(
+    mpi4py: &Mpi4py,
+    row: &Row,
+    slf: &Bound<'_, PyAny>,
+    slots: &Slots<'_, '_>,
+    flow: Flow,
+) -> PyResult<bool> {
+    let rank = match flow {
+        Flow::Out => peer(row, slots, "dest"),
+        // By default from any rank, which is none of the communicator's.
+        Flow::In => Some(peer(row, slots, "source").unwrap_or(-1)),
+        Flow::Through => None,
+    };
+    let (py, mpi) = (slf.py(), mpi4py.mpi());
+    let core = |error| errors::operation(py, error);
+    match (row.class, rank) {
+        (Class::Comm, Some(rank)) if !is_collective(row) => {
+            let comm = Comm::new(mpi, mpi4py.comm(slf)?).map_err(core)?;
+            tensor_comm::takes_device_memory(mpi, Some((comm, rank))).map_err(core)
+        }
+        // Nothing tells the communicator of a message that was matched.
+        (Class::Message, _) => tensor_comm::takes_device_memory(mpi, None).map_err(core),
+        _ => Ok(false),
+    }
+}
+
 /// The argument of this name, where it is given.
 fn given<'a, 'py>(
     row: &Row,
@@ -333,8 +361,8 @@ fn elements<'py>(
     name: &str,
     msg: &Bound<'py, PyAny>,
     flow: Flow,
-    role: Role,
-    peers: usize,
+    (role, peers): (Role, usize),
+    direct: &dyn Fn() -> PyResult<bool>,
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = msg.py();
@@ -348,11 +376,13 @@ fn elements<'py>(
         return delegate::memory(mpi4py, name, msg, &[intent], lent);
     };
     loans.order.wait(py)?;
+    let elsewhere = |view: &View| !view.device().is_host_addressable();
+    let direct = arg.view().is_some_and(elsewhere) && direct()?;
     let Some(held) = loans.into_borrowed().only() else {
         // `[None, 0, datatype]`: nothing to lend.
         return Ok(msg.clone());
     };
-    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, flow)?;
+    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, (flow, direct))?;
     let datatype = mpi4py.datatype_object(py, posted.datatype())?;
     let counts = posted.counts().clone();
     let buffer = hand_over(py, held, posted, intent, lent)?;
@@ -370,7 +400,7 @@ fn elements<'py>(
     PyList::new(py, items).map(Bound::into_any)
 }
 
-/// The elements of `arg` in the form in which they travel.
+/// The elements of `arg` in the form in which they travel; `direct` says that MPI takes device memory.
 ///
 /// # Errors
 /// What their memory or the library cannot do.
@@ -380,9 +410,9 @@ pub fn posted(
     arg: &Arg,
     name: &str,
     blocks: usize,
-    flow: Flow,
+    (flow, direct): (Flow, bool),
 ) -> PyResult<Posted> {
-    let make = || Posted::new(mpi, arg, name, blocks, flow);
+    let make = || Posted::new(mpi, arg, name, blocks, flow, direct);
     match in_place(arg) {
         true => make(),
         false => py.detach(make),

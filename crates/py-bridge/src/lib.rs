@@ -30,6 +30,7 @@ pub mod datatype;
 pub mod delegate;
 pub mod describe;
 pub mod dlpack_call;
+mod elsewhere;
 pub mod errors;
 pub mod format;
 pub mod framework;

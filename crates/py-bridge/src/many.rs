@@ -61,7 +61,7 @@ fn borrow(tensors: &Bound<'_, PyAny>) -> PyResult<(Vec<View>, Vec<Held>)> {
             }
         };
         let lend = |name: &str, order: &mut StreamOrder| {
-            registry::lend_by(&**exporter, name, &tensor, Intent::Receive, order)
+            registry::lend_once_by(&**exporter, name, &tensor, Intent::Receive, order)
         };
         let loan = match lend("tensors", &mut order) {
             Ok(loan) => loan,

@@ -328,7 +328,7 @@ impl<'py> Spec<'py> {
                 None => Ok(Content::Raw(None)),
             };
         }
-        let loan = match registry::lend(name, &self.tensor, intent, &mut loans.order) {
+        let loan = match registry::lend_once(name, &self.tensor, intent, &mut loans.order) {
             Ok(loan) => loan,
             // Elements that have no meaning here (foreign byte order) are still bytes under a Datatype.
             Err(_)
@@ -393,7 +393,7 @@ pub fn simple(
         && let Some(exporter) = registry::known(msg)
     {
         let (view, held) =
-            registry::lend_by(&*exporter, name, msg, intent, &mut loans.order)?.split();
+            registry::lend_once_by(&*exporter, name, msg, intent, &mut loans.order)?.split();
         loans.keep(held, intent);
         return Ok(Message::Ours(Arg::Part(Part::whole(view))));
     }

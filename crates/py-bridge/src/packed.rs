@@ -63,7 +63,7 @@ pub fn lend<'py>(
     order.wait(py)?;
     let (view, held) = loan.split();
     let arg = Arg::Part(Part::whole(view));
-    let posted = lend::posted(mpi4py.mpi(), py, &arg, name, 1, flow)?;
+    let posted = lend::posted(mpi4py.mpi(), py, &arg, name, 1, (flow, false))?;
     lend::hand_over(py, held, posted, intent, lent)
 }
 

@@ -52,7 +52,7 @@ pub fn start<'py>(
         Post::Recv => Intent::Receive,
     };
     let mut order = StreamOrder::default();
-    let loan = registry::lend_by(&*exporter, row.params[0].name, msg, intent, &mut order)?;
+    let loan = registry::lend_once_by(&*exporter, row.params[0].name, msg, intent, &mut order)?;
     let (view, held) = loan.split();
     let direct = view.layout().is_c_contiguous()
         && view.device().is_host_addressable()

@@ -7,6 +7,7 @@ use pyo3::types::PyType;
 
 mod registered;
 
+use crate::elsewhere;
 use crate::errors::{ExportError, ExportResult};
 use crate::framework::{Exporter, Framework, Intent};
 use crate::generic::Generic;
@@ -109,6 +110,41 @@ pub fn lend(
 ) -> PyResult<Loan> {
     let exporter = exporter(obj).map_err(|error| error.named(obj.py(), name))?;
     lend_by(&*exporter, name, obj, intent, order)
+}
+
+/// [`lend`] for an operation that reads its tensor when it begins and writes it when it ends: what only its
+/// framework can copy is copied by it.
+///
+/// # Errors
+/// As [`lend`].
+#[inline]
+pub fn lend_once(
+    name: &str,
+    obj: &Bound<'_, PyAny>,
+    intent: Intent,
+    order: &mut StreamOrder,
+) -> PyResult<Loan> {
+    let exporter = exporter(obj).map_err(|error| error.named(obj.py(), name))?;
+    lend_once_by(&*exporter, name, obj, intent, order)
+}
+
+/// [`lend_once`] by an exporter that is known to be the one of this type.
+///
+/// # Errors
+/// As [`lend_by`].
+#[inline]
+pub fn lend_once_by(
+    exporter: &dyn Exporter,
+    name: &str,
+    obj: &Bound<'_, PyAny>,
+    intent: Intent,
+    order: &mut StreamOrder,
+) -> PyResult<Loan> {
+    let loan = lend_by(exporter, name, obj, intent, order)?;
+    match elsewhere::is(loan.view()) {
+        false => Ok(loan),
+        true => elsewhere::bring(obj, intent, order).map_err(|error| error.named(obj.py(), name)),
+    }
 }
 
 /// [`lend`] by an exporter that is known to be the one of this type.

@@ -87,6 +87,22 @@ pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_ui
     })
 }
 
+/// Devices are numbered on the node; `SIMULATED_FIRST` is the first that this process sees.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c_uint {
+    enter("cuDeviceGetUuid", Needs::Driver, |_| {
+        if !(0..devices()).contains(&device) {
+            return INVALID_DEVICE;
+        }
+        let first = std::env::var("SIMULATED_FIRST").ok();
+        let first: u128 = first.and_then(|n| n.parse().ok()).unwrap_or(0);
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *uuid = (0xd1 << 64 | (first + device as u128)).to_be_bytes() };
+        OK
+    })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
     context: *mut *mut c_void,

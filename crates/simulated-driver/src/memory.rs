@@ -10,10 +10,16 @@ use crate::state::{Guard, Needs, State, context_of, current_device, enter};
 use crate::{INVALID_VALUE, OK, OUT_OF_MEMORY};
 
 const PAGE: usize = 4096;
+/// The handle of the only pool.
+const POOL: c_uint = 0x900;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Device,
+    /// Of a device, from a stream-ordered pool: no other process can open it.
+    Pool,
+    /// Of a device, mapped by the virtual memory functions: nor this.
+    Virtual,
     Managed,
     Pinned,
 }
@@ -56,7 +62,7 @@ fn allocate(state: &mut State, n: usize, device: c_int, kind: Kind) -> usize {
     let n = pages(n);
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let readable = std::env::var("SIMULATED_READABLE").is_ok_and(|set| set == "1");
-    let (start, inside) = if kind != Kind::Device {
+    let (start, inside) = if matches!(kind, Kind::Managed | Kind::Pinned) {
         let start = map(n, both, -1);
         (start, start)
     } else {
@@ -167,6 +173,30 @@ pub unsafe extern "C" fn cuMemAllocManaged(start: *mut u64, n: usize, _flags: c_
     })
 }
 
+/// Of the current device's pool, at once: work that is queued later on `_stream` finds it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAllocAsync(
+    start: *mut u64,
+    n: usize,
+    _stream: *mut c_void,
+) -> c_uint {
+    enter("cuMemAllocAsync", Needs::Context, |state| {
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        give(state, n, Kind::Pool, |at| unsafe { *start = at as u64 })
+    })
+}
+
+/// What `cuMemCreate`, `cuMemAddressReserve`, `cuMemMap` and `cuMemSetAccess` make together.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_map_virtual(start: *mut u64, n: usize) -> c_uint {
+    enter("cuMemMap", Needs::Context, |state| {
+        // SAFETY:
+        // - The test passes a valid pointer.
+        give(state, n, Kind::Virtual, |at| unsafe { *start = at as u64 })
+    })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(start: u64) -> c_uint {
     enter("cuMemFree", Needs::Context, |state| {
@@ -219,6 +249,8 @@ pub unsafe extern "C" fn cuPointerGetAttributes(
                 (2, Some(_)) => 2,
                 (8, Some((kind, _))) => c_uint::from(kind == Kind::Managed),
                 (9, Some((_, device))) => device as c_uint,
+                (10, Some((kind, _))) => c_uint::from(kind == Kind::Device),
+                (17, Some((Kind::Pool, _))) => POOL,
                 _ => 0,
             };
             // SAFETY:

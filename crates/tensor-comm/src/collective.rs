@@ -5,6 +5,7 @@ use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
+use crate::ground::awareness::Way;
 use crate::ground::gate::Gate;
 use crate::ground::settings::Settings;
 use crate::ground::state::State;
@@ -28,7 +29,7 @@ pub fn run(comm: &Comm, call: &Call) -> Result<()> {
 }
 
 fn pass_and_run(gate: &Gate, call: &Call, span: &mut Option<Span>) -> Result<()> {
-    let comm = &gate.comm();
+    let comm = &gate.comm_for(Way::Blocking)?;
     // Asking the ranks for their counts is a collective itself, so the check comes before it.
     let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
     if asks {

@@ -13,6 +13,7 @@ pub struct Comm {
     mpi: &'static Mpi,
     raw: mpi_runtime::Comm,
     one_call: bool,
+    device: bool,
     known: Option<Known>,
 }
 
@@ -51,6 +52,7 @@ impl Comm {
             mpi,
             raw,
             one_call: false,
+            device: false,
             known: None,
         })
     }
@@ -78,6 +80,16 @@ impl Comm {
     /// Whether exactly one plain MPI call per collective was asked for.
     pub(crate) fn is_plain(self) -> bool {
         self.one_call
+    }
+
+    /// The same communicator for a call in which MPI is given the addresses of device memory, or is not.
+    pub(crate) fn giving_device_memory(self, device: bool) -> Comm {
+        Comm { device, ..self }
+    }
+
+    /// Whether MPI is given the addresses of device memory.
+    pub(crate) fn gives_device_memory(self) -> bool {
+        self.device
     }
 
     /// The library.

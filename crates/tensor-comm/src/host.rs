@@ -1,7 +1,6 @@
 //! A host address for a tensor's memory: the memory itself, or a mirror of device memory.
 //!
-//! Device memory is staged: MPI gets a device pointer in messages alone, and only where the user says that it takes one
-//! (`DLMPI_GPU_AWARE`). What is only received is not read from the device, and only the elements that were received are
+//! Device memory is staged, but where MPI is known to take its address (`ground/awareness.rs`). What is only received is not read from the device, and only the elements that were received are
 //! written to it.
 
 use std::cell::Cell;
@@ -13,7 +12,6 @@ use smallvec::SmallVec;
 
 use crate::blocks::{Block, blocks};
 use crate::error::{Result, buffer_error};
-use crate::ground::settings::Settings;
 use crate::scratch::Scratch;
 
 /// Mirrors up to this size are pinned, which the device copies to and from twice as fast.
@@ -65,10 +63,14 @@ impl Host {
         reached.then(|| Host::Own(view.data()))
     }
 
-    /// The address of dense device memory, for a message of an MPI that takes it; else none.
-    pub fn of_message(view: &View) -> Result<Option<Host>> {
-        let on_device = view.device().kind == DeviceKind::CUDA && view.layout().is_c_contiguous();
-        Ok((on_device && Settings::get()?.gpu_aware).then(|| Host::Own(view.data())))
+    /// The address of dense device memory, for an MPI that takes it; none where the memory cannot be opened by other
+    /// processes, as MPI's do it on one node.
+    pub fn on_device(view: &View) -> Result<Option<Host>> {
+        let dense = view.device().kind == DeviceKind::CUDA && view.layout().is_c_contiguous();
+        if !dense || view.numel() == 0 || !cuda()?.is_exportable(view.data() as u64)? {
+            return Ok(None);
+        }
+        Ok(Some(Host::Own(view.data())))
     }
 
     /// The device of dense memory that the CUDA driver copies; else none.

@@ -8,6 +8,7 @@ use crate::collective::plan;
 use crate::comm::Comm;
 use crate::engine::{self, Collective, Handle, Issue, Keep};
 use crate::error::{Error, Result};
+use crate::ground::awareness::Way;
 use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 use crate::ground::private;
@@ -38,7 +39,7 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
 pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     engine::allowed(comm.mpi())?;
     let gate = Gate::open(*comm, call.kind)?;
-    let comm = &gate.comm();
+    let comm = &gate.comm_for(Way::NonBlocking)?;
     // Asking the ranks for their counts waits for them, as in mpi4py, and the check comes before it.
     let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
     if asks {
@@ -76,7 +77,7 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
 }
 
 /// Makes a communicator ready for operations of the engine: its private duplicate is there, and the ranks
-/// know where they run, so that large reductions take our own way. Collective over the communicator.
+/// know where they run, so that large reductions take our own way, and who takes device memory. Collective over the communicator.
 ///
 /// # Errors
 /// What MPI reports.
@@ -85,6 +86,7 @@ pub fn prepare(comm: &Comm) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Barrier)?;
     if let Some(state) = gate.state() {
         gate.agree_place()?;
+        state.agree_reach()?;
         state.begin()?;
         state.private(true)?;
     }

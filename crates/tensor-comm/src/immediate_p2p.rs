@@ -24,7 +24,7 @@ pub fn begin_send(
     keep: Box<dyn Keep>,
 ) -> Result<Handle> {
     engine::allowed(comm.mpi())?;
-    let message = Message::sending(*comm, part, false)?;
+    let message = Message::sending(*comm, part, dest, false)?;
     let brief = Brief::message("Isend", part, dest);
     let mut span = trace::begin_flight(None, brief);
     trace::takes(&mut span, || Taken::message(message.side()));
@@ -46,7 +46,7 @@ pub fn begin_recv(
     keep: Box<dyn Keep>,
 ) -> Result<(Handle, Arc<Envelope>)> {
     engine::allowed(comm.mpi())?;
-    let message = Message::receiving(*comm, part)?;
+    let message = Message::receiving(*comm, part, source)?;
     let brief = Brief::message("Irecv", part, source);
     let mut span = trace::begin_flight(None, brief);
     trace::takes(&mut span, || Taken::message(message.side()));

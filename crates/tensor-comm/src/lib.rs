@@ -63,15 +63,16 @@ pub use collective::{Announced, announce, is_plain, refuse, revoke, run, set_pla
 pub use comm::Comm;
 pub use dlpack_core::{DType, Device, Layout, View};
 pub use error::{Error, Result};
+pub use ground::awareness::{Awareness, awareness};
 pub use ground::process::attend;
-pub use ground::settings::{Check, Choice, Settings, Timeout};
+pub use ground::settings::{Aware, Check, Choice, Settings, Timeout};
 pub use guard::LARGE;
 pub use immediate::{begin, begin_foreign, prepare, refuse_start, start, undisturbed};
 pub use immediate_p2p::{begin_recv, begin_send};
 pub use kernels::ReduceOp;
 pub use many::{all_reduce_many, refuse_many};
 pub use p2p::{SendMode, recv, send, sendrecv};
-pub use posted::{Counts, Flow, Posted};
+pub use posted::{Counts, Flow, Posted, takes_device_memory};
 pub use reduce_local::reduce_local;
 pub use shaped::Shaped;
 pub use site::set_site;

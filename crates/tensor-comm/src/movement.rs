@@ -87,7 +87,8 @@ impl Moving {
         let ranges = Ranges::of(arg, name)?;
         let element = Element::Memory(ranges.view().dtype());
         let copy = aliases.is_some_and(|other| may_alias(ranges.view(), other));
-        let side = Side::sending(ranges, element, copy)?;
+        let direct = comm.gives_device_memory() && !brought_together(comm, arg)?;
+        let side = Side::sending_to_mpi(ranges, element, copy, direct)?;
         Moving::new(comm, arg, name, per, side, true)
     }
 
@@ -102,7 +103,8 @@ impl Moving {
         }
         let ranges = Ranges::of(arg, name)?;
         let element = Element::Memory(ranges.view().dtype());
-        let side = Side::receiving(ranges, element, keep)?;
+        let direct = comm.gives_device_memory() && !brought_together(comm, arg)?;
+        let side = Side::receiving_from_mpi(ranges, element, keep, direct)?;
         Moving::new(comm, arg, name, per, side, keep)
     }
 
@@ -118,8 +120,7 @@ impl Moving {
         let mpi = comm.mpi();
         let wire = moving_type(mpi, side.dtype(), side.itemsize())?;
         if let (Arg::Blocks(blocks), Per::Block(_)) = (arg, per) {
-            // Small blocks that lie further apart than `int` displacements reach are brought together.
-            if !mpi.has_large_counts() && blocks.far(wire.units) {
+            if brought_together(comm, arg)? {
                 side.compact(fill)?;
             }
             let counted = counted_blocks(mpi, name, blocks.counts(), side.displs(), wire)?;
@@ -151,6 +152,16 @@ impl Moving {
             derived: counted.derived,
         })
     }
+}
+
+/// Small blocks that lie further apart than `int` displacements reach are brought together, by the host.
+fn brought_together(comm: Comm, arg: &Arg) -> Result<bool> {
+    let Arg::Blocks(blocks) = arg else {
+        return Ok(false);
+    };
+    let (mpi, view) = (comm.mpi(), blocks.view());
+    let wire = moving_type(mpi, view.dtype(), view.itemsize())?;
+    Ok(!mpi.has_large_counts() && blocks.far(wire.units))
 }
 
 /// The plan of two sides.

@@ -9,6 +9,7 @@ use crate::comm::Comm;
 use crate::counted::{Counted, counted};
 use crate::engine::Came;
 use crate::error::{Error, Result, value_error};
+use crate::ground::awareness;
 use crate::side::{Ranges, Side, may_alias};
 use crate::trace::{self, Taken};
 use crate::wire::Element;
@@ -50,34 +51,26 @@ pub(crate) struct Message {
 unsafe impl Send for Message {}
 
 impl Message {
-    pub fn sending(comm: Comm, part: &Part, copy: bool) -> Result<Message> {
+    /// One to `peer`; `copy` forces a copy.
+    pub fn sending(comm: Comm, part: &Part, peer: i32, copy: bool) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
-        let ranges = Ranges::part(part);
-        let direct = match copy {
-            true => None,
-            false => Side::in_message(&ranges, element, false)?,
-        };
+        let direct = given(comm, part, peer)?;
         Ok(Message {
-            side: match direct {
-                Some(side) => side,
-                None => Side::sending(ranges, element, copy)?,
-            },
+            side: Side::sending_to_mpi(Ranges::part(part), element, copy, direct)?,
             wire,
             counted,
             bytes: part.count() * part.view().itemsize(),
         })
     }
 
-    pub fn receiving(comm: Comm, part: &Part) -> Result<Message> {
+    /// One from `peer`, or from any.
+    pub fn receiving(comm: Comm, part: &Part, peer: i32) -> Result<Message> {
         let (wire, element) = form(comm, part)?;
         let counted = counted(comm.mpi(), part.count(), wire)?;
-        let ranges = Ranges::part(part);
+        let direct = given(comm, part, peer)?;
         Ok(Message {
-            side: match Side::in_message(&ranges, element, true)? {
-                Some(side) => side,
-                None => Side::receiving(ranges, element, false)?,
-            },
+            side: Side::receiving_from_mpi(Ranges::part(part), element, false, direct)?,
             wire,
             counted,
             bytes: part.count() * part.view().itemsize(),
@@ -153,6 +146,14 @@ impl Message {
     }
 }
 
+/// Whether MPI is given the memory of a message where it is not the host's.
+fn given(comm: Comm, part: &Part, peer: i32) -> Result<bool> {
+    match part.view().device().is_host_addressable() {
+        true => Ok(false),
+        false => awareness::allowed_with(comm, peer),
+    }
+}
+
 fn form(comm: Comm, part: &Part) -> Result<(WireType, Element)> {
     let view = part.view();
     Ok((
@@ -168,7 +169,7 @@ fn form(comm: Comm, part: &Part) -> Result<(WireType, Element)> {
 pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Result<()> {
     let (mpi, raw) = (comm.mpi(), comm.raw());
     let mut span = trace::begin(None, || Brief::message(mode.name(), part, dest));
-    let message = Message::sending(*comm, part, false)?;
+    let message = Message::sending(*comm, part, dest, false)?;
     trace::takes(&mut span, || Taken::message(&message.side));
     let (ptr, count, datatype) = (
         message.side.ptr(),
@@ -194,7 +195,7 @@ pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Re
 /// A tensor that cannot be written, or MPI's own errors.
 pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) -> Result<()> {
     let mut span = trace::begin(None, || Brief::message("Recv", part, source));
-    let message = Message::receiving(*comm, part)?;
+    let message = Message::receiving(*comm, part, source)?;
     trace::takes(&mut span, || Taken::message(&message.side));
     let mut own = StatusBuf::new();
     let status = filled(status, &mut own);
@@ -224,8 +225,9 @@ pub fn sendrecv(
 ) -> Result<()> {
     // MPI forbids shared memory (MPI 4.1 §3.10); a copy makes the call mean what it says.
     let mut span = trace::begin(None, || Brief::message("Sendrecv", send, dest));
-    let out = Message::sending(*comm, send, may_alias(send.view(), recv.view()))?;
-    let into = Message::receiving(*comm, recv)?;
+    let copy = may_alias(send.view(), recv.view());
+    let out = Message::sending(*comm, send, dest, copy)?;
+    let into = Message::receiving(*comm, recv, source)?;
     trace::takes(&mut span, || Taken::message(&into.side));
     let mut own = StatusBuf::new();
     let status = filled(status, &mut own);

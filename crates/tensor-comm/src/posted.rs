@@ -8,12 +8,26 @@ use mpi_runtime::{Datatype, Mpi};
 
 use crate::arg::{Arg, Blocks, Part};
 use crate::arrival;
+use crate::comm::Comm;
 use crate::counted::{Derived, counted, counted_blocks};
 use crate::error::{Result, value_error};
+use crate::ground::awareness::{self, Way};
 use crate::guard::{self, Guard};
 use crate::side::{Ranges, Side};
 use crate::wire::Element;
 use crate::wiretype::moving_type;
+
+/// Whether MPI takes device memory in a message on a communicator to or from a rank, or from any. Where nothing is
+/// known of them, that is so if the user says so.
+///
+/// # Errors
+/// Settings that do not parse, and what MPI reports of the communicator.
+pub fn takes_device_memory(mpi: &'static Mpi, with: Option<(Comm, i32)>) -> Result<bool> {
+    match with {
+        Some((comm, peer)) => awareness::allowed_with(comm, peer),
+        None => awareness::allowed(mpi, None, Way::Message),
+    }
+}
 
 /// What happens to the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +69,7 @@ unsafe impl Send for Posted {}
 
 impl Posted {
     /// The elements of `arg`, in `blocks` blocks of equal size where that is not 0; `name` is the
-    /// argument's name.
+    /// argument's name. `direct` says that MPI takes device memory in this message ([`takes_device_memory`]).
     ///
     /// # Errors
     /// Memory that cannot be reached, that is not writable or shared where it is written, or counts that
@@ -66,26 +80,31 @@ impl Posted {
         name: &str,
         blocks: usize,
         flow: Flow,
+        direct: bool,
     ) -> Result<Posted> {
         match arg {
-            Arg::Part(part) => Posted::part(mpi, part, blocks, flow),
+            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, direct),
             Arg::Blocks(each) => Posted::each(mpi, each, name, flow),
             Arg::Absent | Arg::InPlace => Err(value_error!("{name}: expected a tensor")),
         }
     }
 
-    fn part(mpi: &'static Mpi, part: &Part, blocks: usize, flow: Flow) -> Result<Posted> {
+    fn part(
+        mpi: &'static Mpi,
+        part: &Part,
+        blocks: usize,
+        flow: Flow,
+        direct: bool,
+    ) -> Result<Posted> {
         let (dtype, itemsize) = (part.view().dtype(), part.view().itemsize());
         let wire = moving_type(mpi, dtype, itemsize)?;
         let each = counted(mpi, part.count() / blocks.max(1), wire)?;
         let ranges = Ranges::part(part);
-        let element = Element::Memory(dtype);
         // MPI's own copies in `Sendrecv_replace` and the like may be the host's.
-        let direct = match flow {
-            Flow::Out | Flow::In if blocks == 0 => {
-                Side::in_message(&ranges, element, flow == Flow::In)?
-            }
-            _ => None,
+        let there = direct && blocks == 0 && flow != Flow::Through;
+        let direct = match there {
+            true => Side::on_device(&ranges, Element::Memory(dtype), flow == Flow::In)?,
+            false => None,
         };
         // The guard would mix memory of the host with it in one message.
         let guardable = direct.is_none();

@@ -63,19 +63,26 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
         Algorithm::Direct => Carried::of(call, &significant),
         _ => Carried::default(),
     };
+    // Nobody but the library touches the memory then.
+    let direct = comm.gives_device_memory()
+        && wire.algorithm == Algorithm::Library
+        && matches!(wire.combine, Combine::Library(_))
+        && !wire.mean
+        && wire.slice.is_none();
     let send = match significant.sends {
         true if carried.send => {
             let ranges = Ranges::of(&call.send, "sendbuf")?;
             Some(Side::elsewhere(ranges, wire.element, false)?)
         }
-        true => Some(sending(call, &significant, wire.element)?),
+        true => Some(sending(call, &significant, wire.element, direct)?),
         false => None,
     };
     let recv = if significant.receives || significant.in_place {
         let ranges = Ranges::of(&call.recv, "recvbuf")?;
+        let keep = significant.in_place;
         Some(match carried.recv {
             true => Side::elsewhere(ranges, wire.element, true)?,
-            false => Side::receiving(ranges, wire.element, significant.in_place)?,
+            false => Side::receiving_from_mpi(ranges, wire.element, keep, direct)?,
         })
     } else {
         None
@@ -169,11 +176,11 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
 }
 
 /// The send side; copied where it shares memory with the receive side.
-fn sending(call: &Call, significant: &Significant, element: Element) -> Result<Side> {
+fn sending(call: &Call, significant: &Significant, element: Element, direct: bool) -> Result<Side> {
     let ranges = Ranges::of(&call.send, "sendbuf")?;
     let aliased = |recv| significant.receives && may_alias(ranges.view(), recv);
     let copy = call.recv.view().is_some_and(aliased);
-    Side::sending(ranges, element, copy)
+    Side::sending_to_mpi(ranges, element, copy, direct)
 }
 
 pub(crate) fn significant(call: &Call, role: Role, inter: bool) -> Significant {

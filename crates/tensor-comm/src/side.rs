@@ -80,13 +80,16 @@ impl Side {
         Ok(side)
     }
 
-    /// A message's elements, in device memory where MPI takes its address; else none.
-    pub fn in_message(
+    /// Elements in device memory that MPI can be given the address of; else none. They travel as they lie there.
+    pub fn on_device(
         ranges: &Ranges<'_>,
         element: Element,
         receives: bool,
     ) -> Result<Option<Side>> {
-        let Some(host) = Host::of_message(ranges.view)? else {
+        let Element::Memory(_) = element else {
+            return Ok(None);
+        };
+        let Some(host) = Host::on_device(ranges.view)? else {
             return Ok(None);
         };
         if receives {
@@ -102,6 +105,35 @@ impl Side {
         }
         let host = Host::Elsewhere(ranges.view.data());
         Ok(Side::new(ranges, element, host))
+    }
+
+    /// As [`Side::sending`], for MPI alone to read: from the device, where `direct` and nothing must be copied.
+    pub fn sending_to_mpi(
+        ranges: Ranges<'_>,
+        element: Element,
+        copy: bool,
+        direct: bool,
+    ) -> Result<Side> {
+        if direct
+            && !copy
+            && let Some(side) = Side::on_device(&ranges, element, false)?
+        {
+            return Ok(side);
+        }
+        Side::sending(ranges, element, copy)
+    }
+
+    /// As [`Side::receiving`], for MPI alone to write.
+    pub fn receiving_from_mpi(
+        ranges: Ranges<'_>,
+        element: Element,
+        keep: bool,
+        direct: bool,
+    ) -> Result<Side> {
+        if direct && let Some(side) = Side::on_device(&ranges, element, true)? {
+            return Ok(side);
+        }
+        Side::receiving(ranges, element, keep)
     }
 
     /// Host memory for the ranges; `read`: their present values matter.

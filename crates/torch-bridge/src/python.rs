@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlpack_core::View;
+use dlpack_core::{DeviceKind, View};
 use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
 use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder};
@@ -84,7 +84,11 @@ impl Tensor {
             return self.lend(&resolved, intent, order);
         }
         if !view.device().is_host_addressable() {
-            return self.on_device(exchange, &view, obj, intent, order);
+            return match view.device().kind {
+                DeviceKind::CUDA => self.on_device(exchange, &view, obj, intent, order),
+                // Nobody but torch touches it, and the bits were looked at.
+                _ => Ok(Loan::of_object(view, "dlpack exchange", storage.unbind())),
+            };
         }
         check::fits(&view, &storage)?;
         if cuda_is_initialized(obj.py())? {
@@ -103,10 +107,8 @@ impl Tensor {
         intent: Intent,
         order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
-        if view.device().kind == dlpack_core::DeviceKind::CUDA {
-            let dev = view.device().id;
-            order.refuse_capture(exchange.current_stream(obj.py(), dev)?, dev)?;
-        }
+        let dev = view.device().id;
+        order.refuse_capture(exchange.current_stream(obj.py(), dev)?, dev)?;
         self.by_call(obj, intent, order)
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 from dlmpi import _gpus, _library, _native, placement
 from dlmpi._cli import _facts
 
-__all__ = ["advice", "gather", "ranges", "torch_advice"]
+__all__ = ["advice", "by_ranks", "gather", "ranges", "torch_advice"]
 
 _LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 
@@ -24,6 +23,9 @@ def gather() -> dict[str, Any]:
     world: Any = MPI.COMM_WORLD
     here = placement.place()
     mine = _facts.cores()
+    # In which the ranks agree on device memory, where there is an MPI that takes it.
+    world.Barrier()
+    takes, found, operations = _native.awareness(world)
     row = {
         "host": platform.node(),
         "pid": os.getpid(),
@@ -32,6 +34,7 @@ def gather() -> dict[str, Any]:
         "cores": mine,
         "threads": os.environ.get("OMP_NUM_THREADS", ""),
         "device": _device(here.local_rank),
+        "aware": f"{'yes' if takes else 'no'}: {found}",
     }
     rows = world.allgather(row)
     level = MPI.Query_thread()
@@ -41,7 +44,8 @@ def gather() -> dict[str, Any]:
         "ranks": world.Get_size(),
         "nodes": here.num_nodes,
         "thread level": names.get(level, str(level)),
-        "GPU-aware": _gpu_signals(),
+        "GPU-aware": by_ranks([r["aware"] for r in rows]),
+        "device memory": [f"{name}: {way}" for name, way in operations],
         "placement": [
             f"rank {number}: {r['host']}, local rank {r['local']}, cores {ranges(r['cores'])}, "
             f"OMP_NUM_THREADS {r['threads'] or 'unset'}, {r['device']}"
@@ -54,8 +58,8 @@ def gather() -> dict[str, Any]:
     ]
     facts["devices"] = [
         "host memory without gaps: direct; any other layout: packed into scratch memory",
-        "CUDA and ROCm memory: staged through the host, then as above; with DLMPI_GPU_AWARE=1 MPI "
-        "is given dense CUDA tensors of messages",
+        "CUDA memory: staged through the host, then as above; where it says `direct` above MPI is "
+        "given dense tensors that other processes can open",
     ]
     if words := torch_advice(_gpus.visible(), _library.loaded()):
         facts["torch"] = words
@@ -105,14 +109,13 @@ def advice(cores: list[list[int]], total: int | None = None) -> str:
     )
 
 
-def _gpu_signals() -> str:
-    """Ask the loaded library, in every way that it may offer."""
-    files = _library.loaded()
-    if not files:
-        return "unknown"
-    library = ctypes.CDLL(files[0])
-    answers = []
-    for name in ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_ze_support"):
-        if (function := getattr(library, name, None)) is not None:
-            answers.append(f"{name}() = {function()}")
-    return ", ".join(answers) or "the library offers no query"
+def by_ranks(words: list[str]) -> list[str]:
+    """Return what ranks say, those that say the same together."""
+    same: dict[str, list[int]] = {}
+    for rank, text in enumerate(words):
+        same.setdefault(text, []).append(rank)
+    if len(same) == 1:
+        return list(same)
+    return [
+        f"rank{'s' if len(who) > 1 else ''} {ranges(who)}: {text}" for text, who in same.items()
+    ]

@@ -1,7 +1,7 @@
 """Prove an installation in seconds: ranks exchange and reduce tensors of each framework.
 
-python -m dlmpi selftest [-n N]        starts mpiexec itself
-mpiexec -n 2 python -m dlmpi selftest  or is started by it
+python -m dlmpi selftest [-n N] [--device]  starts mpiexec itself
+mpiexec -n 2 python -m dlmpi selftest       or is started by it
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 import time
 from typing import Any
 
-from dlmpi import _cures, _library, _start, launch
-from dlmpi._cli import _checks
+from dlmpi import _cures, _library, _native, _start, launch, placement
+from dlmpi._cli import _checks, _device
 
 __all__ = ["main"]
 
@@ -28,13 +28,16 @@ def main(arguments: list[str]) -> int:
         "-n", "--ranks", type=int, default=2, metavar="N", help="(without mpiexec) 2"
     )
     parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="120")
+    parser.add_argument(
+        "--device", action="store_true", help="check memory of each rank's GPU, and nothing else"
+    )
     options = parser.parse_args(arguments)
     if launch.wired(os.environ) or any(c.size > 1 for c in launch.claims(os.environ)):
-        return _ranks(options.limit)
-    return _start_ranks(options.ranks, options.limit)
+        return _ranks(options.limit, options.device)
+    return _start_ranks(options.ranks, options.limit, options.device)
 
 
-def _start_ranks(ranks: int, limit: float) -> int:
+def _start_ranks(ranks: int, limit: float, device: bool) -> int:
     """Start the job by the mpiexec of the library that this Python would use."""
     _start.before()
     try:
@@ -48,6 +51,7 @@ def _start_ranks(ranks: int, limit: float) -> int:
         print("this MPI has no mpiexec beside it: start me by the site's launcher", file=sys.stderr)
         return 1
     command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "dlmpi", "selftest"]
+    command += ["--device"] if device else []
     print(" ".join(command), flush=True)
     try:
         code = subprocess.run(command, timeout=limit + 30, check=False).returncode
@@ -66,7 +70,7 @@ def _start_ranks(ranks: int, limit: float) -> int:
     return code
 
 
-def _ranks(limit: float) -> int:
+def _ranks(limit: float, device: bool) -> int:
     # Works even while a call into MPI holds everything up: a thread of C ends the process.
     faulthandler.dump_traceback_later(limit, exit=True)
     begin = time.monotonic()
@@ -81,7 +85,21 @@ def _ranks(limit: float) -> int:
         version = _library.short_version(MPI.Get_library_version())
         print(f"{world.Get_size()} ranks of {version}", flush=True)
     failed = done = 0
-    for name, check in _checks.checks():
+    checks = _checks.checks()
+    if device:
+        found = _device.find(placement.local_rank())
+        told = world.allgather(found if isinstance(found, str) else "")
+        for rank, words in enumerate(told if first else []):
+            if words:
+                print(f"  rank {rank} has no device: {words}; nothing was checked", flush=True)
+        if any(told) or isinstance(found, str):
+            return 1
+        # In which the ranks agree on what MPI is given.
+        world.Barrier()
+        for name, way in _native.awareness(world)[2] if first else []:
+            print(f"  device memory in {name}: {way}", flush=True)
+        checks = _device.checks(found)
+    for name, check in checks:
         done += 1
         start = time.monotonic()
         try:

@@ -8,16 +8,19 @@ use std::sync::Arc;
 
 use mpi_runtime::{Basic, Request, StatusPtr};
 
+use super::awareness;
 use super::fingerprint::{FIELDS, Fingerprint, WORDS};
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::site;
 use crate::wiretype::byte;
 
-/// Maxima of all fields and of their complements, whether some rank refuses, and a number for the communicator.
-const LANES: usize = 2 * FIELDS + 2;
+/// Maxima of all fields and of their complements, whether some rank refuses, a number for the communicator, and
+/// whether some rank's MPI is not given device memory.
+const LANES: usize = 2 * FIELDS + 3;
 const REFUSED: usize = 2 * FIELDS;
 const ID: usize = 2 * FIELDS + 1;
+const STAGED: usize = 2 * FIELDS + 2;
 
 /// One comparison.
 pub(crate) struct Exchange {
@@ -52,6 +55,7 @@ impl Exchange {
             }
         }
         lanes[REFUSED] = u64::from(refused);
+        lanes[STAGED] = u64::from(!awareness::offers(state.comm().mpi()));
         // Only one call may bring it, or ranks could end up with different ones. Without it the communicator
         // is harder to tell from others, when somebody asks.
         if sequence == 1 {
@@ -112,6 +116,11 @@ impl Exchange {
             }
             self.launch_ring(private)?;
         }
+    }
+
+    /// Whether the MPI of every rank would be given device memory, once every rank's fingerprint was seen.
+    pub fn offers_everywhere(&self) -> bool {
+        self.maxima[STAGED] == 0
     }
 
     /// Every field is the same wherever it is known, and nobody refuses.

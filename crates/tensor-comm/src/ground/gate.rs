@@ -6,6 +6,7 @@ use std::time::Instant;
 use mpi_runtime::StatusPtr;
 
 use super::arena::{Arena, Idle};
+use super::awareness::{self, Way};
 use super::exchange::Exchange;
 use super::fingerprint::Fingerprint;
 use super::settings::Settings;
@@ -172,6 +173,12 @@ impl Gate {
         work(arena, &idle).map_err(|error| state.report(error))
     }
 
+    /// The communicator for a call that gives memory to MPI in this way: on the device, where MPI takes it.
+    pub fn comm_for(&self, way: Way) -> Result<Comm> {
+        let direct = awareness::allowed(self.comm.mpi(), self.state().map(Arc::as_ref), way)?;
+        Ok(self.comm.giving_device_memory(direct))
+    }
+
     /// Agrees where the ranks run. Every rank must do so at the same call.
     pub fn agree_place(&self) -> Result<()> {
         self.state().map_or(Ok(()), |state| state.agree_place())
@@ -275,6 +282,10 @@ impl Gate {
             exchange
                 .poll(private, true)
                 .map_err(|error| state.report(error))?;
+            // All ranks see the same, in a call that blocks on all of them.
+            if exchange.offers_everywhere() {
+                state.agree_reach()?;
+            }
         }
         Ok(())
     }

@@ -37,15 +37,17 @@ pub(crate) fn agree(comm: Comm) -> Result<Place> {
 }
 
 /// A number of this node: of its name, and of its boot, since names are not always unique.
-fn node(mpi: &Mpi) -> u64 {
+pub(super) fn node(mpi: &Mpi) -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     // A rank that cannot tell counts as on a node of its own: an error here would keep the others waiting.
     let name = mpi.get_processor_name().unwrap_or_default();
-    let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    name.as_bytes()
-        .iter()
-        .chain(&boot)
-        .fold(0xcbf2_9ce4_8422_2325, fnv)
+    digest(&[name.as_bytes(), &boot].concat())
+}
+
+/// FNV-1a: equal bytes give equal numbers.
+pub(super) fn digest(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// Processors of this node that are on, whichever of them this process may use: a launcher binds each

@@ -54,6 +54,18 @@ pub enum Cma {
     Off,
 }
 
+/// Whether MPI is given addresses of device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Aware {
+    /// Where the library says that it takes them, on all ranks.
+    #[default]
+    Auto,
+    /// Never.
+    No,
+    /// Wherever the library's kind can take them: the user knows.
+    Yes,
+}
+
 /// The settings of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -67,9 +79,8 @@ pub struct Settings {
     pub allreduce: Choice,
     /// `DLMPI_CMA`: `auto` or `off`.
     pub cma: Cma,
-    /// `DLMPI_GPU_AWARE=1`: this MPI takes the address of device memory in messages. What a rank hands to its MPI is its
-    /// own business, so this one is not compared.
-    pub gpu_aware: bool,
+    /// `DLMPI_GPU_AWARE`: `auto`, `0` or `1`.
+    pub gpu_aware: Aware,
     /// `DLMPI_TIMEOUT`: how long a collective may take, and whether ranks ask each other.
     pub timeout: Timeout,
 }
@@ -169,7 +180,11 @@ impl Settings {
                 1 => Cma::Off,
                 _ => Cma::Auto,
             },
-            gpu_aware: choose("DLMPI_GPU_AWARE", &["0", "1"])? == 1,
+            gpu_aware: match choose("DLMPI_GPU_AWARE", &["auto", "0", "1"])? {
+                1 => Aware::No,
+                2 => Aware::Yes,
+                _ => Aware::Auto,
+            },
             timeout: match variable("DLMPI_TIMEOUT") {
                 None => Timeout::Off,
                 Some(text) => Timeout::parse(&text).ok_or_else(|| {
@@ -188,6 +203,7 @@ impl Settings {
             | (u64::from(self.memory_order) << 9)
             | ((self.allreduce as u64) << 10)
             | ((self.cma as u64) << 12)
+            | ((self.gpu_aware as u64) << 13)
             | (self.timeout.word() << 16)
     }
 
@@ -213,8 +229,13 @@ impl Settings {
             Cma::Auto => "auto",
             Cma::Off => "off",
         };
+        let aware = match self.gpu_aware {
+            Aware::Auto => "auto",
+            Aware::No => "0",
+            Aware::Yes => "1",
+        };
         format!(
-            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce} DLMPI_CMA={cma} DLMPI_TIMEOUT={}",
+            "DLMPI_CHECK={check} DLMPI_COLLECTIVES={collectives} DLMPI_ORDER={order} DLMPI_ALLREDUCE={allreduce} DLMPI_CMA={cma} DLMPI_GPU_AWARE={aware} DLMPI_TIMEOUT={}",
             self.timeout
         )
     }
@@ -278,8 +299,10 @@ mod tests {
             .flat_map(|(check, c)| ["logical", "memory"].map(|o| (check, c, o)))
             .flat_map(|(check, c, o)| ["auto", "mpi", "own"].map(|a| (check, c, o, a)))
             .flat_map(|row| ["auto", "off"].map(|cma| (row, cma)))
-            .filter_map(|((check, c, o, a), cma)| {
+            .flat_map(|row| ["auto", "0", "1"].map(|aware| (row, aware)))
+            .filter_map(|(((check, c, o, a), cma), aware)| {
                 from(&[
+                    ("DLMPI_GPU_AWARE", aware),
                     ("DLMPI_CMA", cma),
                     ("DLMPI_CHECK", check),
                     ("DLMPI_COLLECTIVES", c),
@@ -293,7 +316,7 @@ mod tests {
         let mut distinct = words.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        assert_eq!((words.len(), distinct.len()), (72, 72));
+        assert_eq!((words.len(), distinct.len()), (216, 216));
     }
 
     #[test]

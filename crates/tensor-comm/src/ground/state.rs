@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use mpi_runtime::{Keyval, Mpi};
 
 use super::arena::Arena;
+use super::awareness::Reach;
 use super::patience::Patience;
 use super::peers::Peers;
 use super::place;
@@ -45,6 +46,8 @@ pub(crate) struct State {
     peers: OnceLock<Arc<Peers>>,
     /// What the ranks share, once they have agreed on it.
     arena: OnceLock<Option<Arena>>,
+    /// Which ranks take device memory from which, once they have agreed on it.
+    reach: OnceLock<Reach>,
     /// A number that all ranks know this communicator by, once they have agreed on it, else 0.
     id: AtomicU64,
     /// The members' ranks in `COMM_WORLD`, once somebody asked.
@@ -84,6 +87,7 @@ impl State {
             place: OnceLock::new(),
             peers: OnceLock::new(),
             arena: OnceLock::new(),
+            reach: OnceLock::new(),
             id: AtomicU64::new(0),
             members: OnceLock::new(),
             holder: AtomicUsize::new(0),
@@ -260,6 +264,20 @@ impl State {
                 false => None,
             };
             self.arena.get_or_init(|| arena);
+        }
+        Ok(())
+    }
+
+    /// Which ranks take device memory from which, as far as they have agreed on it.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.get()
+    }
+
+    /// Agrees which ranks take device memory from which, at the same blocking call on every rank.
+    pub fn agree_reach(&self) -> Result<()> {
+        if self.reach.get().is_none() {
+            let reach = Reach::agree(self.comm)?;
+            self.reach.get_or_init(|| reach);
         }
         Ok(())
     }
