@@ -10,15 +10,17 @@ use dlmpi::tch::torch::{Device, Kind};
 use dlmpi::{Comm, Op, Result};
 use mpi_runtime::{Basic, BuiltinOp, Mpi};
 
-/// Variables of the model, and elements of each.
-const MODELS: [(usize, i64); 5] = [
-    (4, 1_200),
-    (8, 8_192),
-    (8, 32_768),
-    (10, 104_858),
-    (10, 838_861),
+/// Variables of the model, elements of each, and how often it is timed.
+const MODELS: [(usize, i64, usize); 8] = [
+    (2, 128, 301),
+    (4, 1_200, 301),
+    (4, 4_096, 101),
+    (8, 8_192, 101),
+    (8, 32_768, 51),
+    (10, 104_858, 31),
+    (10, 838_861, 15),
+    (16, 1_048_576, 11),
 ];
-const TURNS: usize = 31;
 
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
@@ -40,7 +42,7 @@ fn main() -> Result<()> {
     let world = universe.world();
     let mpi = Mpi::global().expect("dlmpi has opened it");
     let float = mpi.datatype(Basic::Float).expect("every MPI has MPI_FLOAT");
-    for (variables, elements) in MODELS {
+    for (variables, elements, turns) in MODELS {
         let vars = VarStore::new(Device::Cpu);
         for index in 0..variables {
             let made = vars
@@ -51,7 +53,7 @@ fn main() -> Result<()> {
         let total = variables * elements as usize;
         let mut flat = vec![1f32; total];
         let (mut raw, mut ours) = (Vec::new(), Vec::new());
-        for turn in 0..TURNS + 3 {
+        for turn in 0..turns + 3 {
             let plain = timed(&world, || {
                 // SAFETY:
                 // - `flat` holds `total` floats on every rank, and the call returns when they are reduced.
