@@ -3,7 +3,8 @@
 ``COMM_WORLD`` and ``COMM_SELF`` are instances of the subclasses in :mod:`dlmpi.comm`, and so are
 the communicators that they make. The classes are mpi4py's own, so ``isinstance``, pickling and
 third-party code go on working; but for those that programs make objects of by class methods
-(communicators, windows, files, messages), which are subclasses of mpi4py's and pass for these.
+(communicators, windows, files, messages, requests), which are subclasses of mpi4py's and pass for
+these.
 """
 
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ Message = _memory.Message  # type: ignore[misc]
 Op = _operations.Op  # type: ignore[misc]
 Session = _attached.Session  # type: ignore[misc]
 Datatype = _datatypes.Datatype  # type: ignore[misc]
+Request = _requests.Request  # type: ignore[misc]
 Prequest = _requests.Prequest  # type: ignore[misc]
 pickle = _comm.pickle  # type: ignore[misc]
 

@@ -16,7 +16,6 @@ from dlmpi._bound import NATIVE, mpi
 from dlmpi._objects import METHODS, pickle
 from dlmpi._standin import StandIn, reduced
 from dlmpi.memory import File, Message, Win
-from dlmpi.requests import Request as Request  # noqa: PLC0414  (where it was first)
 
 __all__ = [
     "Cartcomm",

@@ -6,14 +6,15 @@ ended, whatever becomes of the request object.
 """
 
 import atexit
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from dlmpi import _native
 from dlmpi._bound import mpi
 from dlmpi._standin import Made, StandIn
+from dlmpi._together import Together
 
-__all__ = ["Persistent", "Prequest", "Repeated", "Request", "Transfer"]
+__all__ = ["Carried", "Persistent", "Prequest", "Receipt", "Repeated", "Request", "Transfer"]
 
 
 class Transfer(mpi.Request):
@@ -42,7 +43,52 @@ class Transfer(mpi.Request):
         return complete
 
 
-class Persistent(mpi.Prequest):
+class _Received:
+    """A request of a message, which judges its status: what did not fit is told in words."""
+
+    __slots__ = ()
+
+    _track: _native.Track
+
+    def _completed(self, complete: Callable[[mpi.Status], Any], status: mpi.Status | None) -> Any:
+        status = mpi.Status() if status is None else status
+        track = getattr(self, "_track", None)
+        try:
+            result = complete(status)
+        except mpi.Exception as error:
+            if track is not None:
+                track.explain(error, status)
+            raise
+        # Where the operation goes on, the status is an empty one.
+        if track is not None:
+            track.judge(status)
+        return result
+
+
+class Receipt(_Received, Transfer):
+    """A message that is received by MPI's own request."""
+
+    __slots__ = ()
+
+    def Wait(self, status: mpi.Status | None = None) -> Literal[True]:
+        """Wait for the message."""
+        self._completed(super().Wait, status)
+        return True
+
+    def Test(self, status: mpi.Status | None = None) -> bool:
+        """Test for the completion of the message."""
+        return bool(self._completed(super().Test, status))
+
+    def wait(self, status: mpi.Status | None = None) -> Any:
+        """Wait for the message."""
+        return self._completed(super().wait, status)
+
+    def test(self, status: mpi.Status | None = None) -> tuple[bool, Any]:
+        """Test for the completion of the message."""
+        return self._completed(super().test, status)  # type: ignore[no-any-return]
+
+
+class Persistent(_Received, mpi.Prequest):
     """An operation that can be started again and again, on the same tensors.
 
     They are held until the request is freed. Where a framework counts what is written, it hears of
@@ -71,13 +117,13 @@ class Persistent(mpi.Prequest):
 
     def Wait(self, status: mpi.Status | None = None) -> Literal[True]:
         """Wait for the operation to complete."""
-        super().Wait(status)
+        self._completed(super().Wait, status)
         self._wrote()
         return True
 
     def Test(self, status: mpi.Status | None = None) -> bool:
         """Test for the completion of the operation."""
-        complete = super().Test(status)
+        complete = bool(self._completed(super().Test, status))
         if complete:
             self._wrote()
         return complete
@@ -87,7 +133,7 @@ class _Carried:
     """A generalized request of an operation that dlmpi carries to its end.
 
     An operation that failed raises its own exception from the methods of this object, and an
-    `MPI.Exception` from the class methods.
+    `MPI.Exception` with its words from the class methods.
     """
 
     __slots__ = ()
@@ -121,7 +167,7 @@ class _Carried:
         return self._completing("test", status)
 
 
-class Request(_Carried, mpi.Request):
+class Carried(_Carried, mpi.Request):
     """An operation that dlmpi carries to its end."""
 
     __slots__ = ("_pending",)
@@ -170,7 +216,13 @@ class Repeated(_Carried, mpi.Prequest):
             self.Free()
 
 
-class Prequest(Made, mpi.Prequest, metaclass=StandIn):
+class Request(Together, Made, mpi.Request, metaclass=StandIn):
+    """An `mpi4py.MPI.Request` whose class methods tell what became of messages and operations."""
+
+    __slots__ = ()
+
+
+class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
     """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
 
     __slots__ = ()
@@ -186,13 +238,13 @@ class Prequest(Made, mpi.Prequest, metaclass=StandIn):
                 one._wrote()
 
 
-def _make_request(handle: int, pending: _native.Pending) -> Request:
-    request = Request(mpi.Request.fromhandle(handle))
+def _make_request(handle: int, pending: _native.Pending) -> Carried:
+    request = Carried(mpi.Request.fromhandle(handle))
     request._pending = pending
     return request
 
 
 _native.set_request(_make_request)
-_native.set_classes(transfer=Transfer, persistent=Persistent, repeated=Repeated)
+_native.set_classes(transfer=Transfer, receipt=Receipt, persistent=Persistent, repeated=Repeated)
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

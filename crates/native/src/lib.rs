@@ -89,14 +89,16 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer, persistent, repeated))]
+    #[pyo3(signature = (*, transfer, receipt, persistent, repeated))]
     fn set_classes(
         transfer: Py<PyAny>,
+        receipt: Py<PyAny>,
         persistent: Py<PyAny>,
         repeated: Py<PyAny>,
     ) -> PyResult<()> {
         let classes = py_bridge::mpi4py::Classes {
             transfer,
+            receipt,
             persistent,
             repeated,
         };

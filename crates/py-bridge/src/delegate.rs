@@ -137,6 +137,7 @@ fn side<'py>(
         blocks: if role == Role::Whole { 0 } else { blocks },
         vector,
         logical: true,
+        message: false,
     };
     memory::lend(mpi4py, name, obj, flow, Use::UserOp, division, lent)
 }

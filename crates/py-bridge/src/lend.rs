@@ -26,6 +26,7 @@ use crate::packed;
 use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
 use crate::raw::Bytes;
+use crate::receipt;
 use crate::repeated;
 use crate::table::{Class, Row};
 use crate::transfer::{self, Lent};
@@ -138,6 +139,10 @@ pub fn call<'py>(
             _ => Bound::clone(msg),
         });
     }
+    lent.unsure = lend.gives == Gives::Request && !tensor_comm::tells_of_pairs(mpi4py.mpi()) && {
+        let names = |name| row.params.iter().any(|param| param.name == name);
+        names("dest") && names("source")
+    };
     if let (Form::Elements(sides), [send, recv]) = (lend.form, &lent.buffers[..])
         && (sides.send, sides.recv) == (Role::Whole, Role::Whole)
         && send.get().overlaps(recv.get())
@@ -157,6 +162,10 @@ pub fn call<'py>(
         }
         _ => {}
     }
+    let status = match (lend.gives, lent.room) {
+        (Gives::Result, Some(room)) => status(mpi4py, py, row, &mut values)?.map(|s| (room, s)),
+        _ => None,
+    };
     let result = invoke(real, row, slf, values);
     lent.shapes.clear();
     match lend.gives {
@@ -177,8 +186,15 @@ pub fn call<'py>(
         }
         Gives::Result => {
             let ended = lent.end(py);
+            if let (Err(error), Some((room, status))) = (&result, &status) {
+                receipt::explain(mpi4py.mpi(), *room, error.value(py), Some(status))?;
+            }
             let result = result?;
-            ended.map(|()| result)
+            ended?;
+            if let Some((room, status)) = status {
+                receipt::judge(mpi4py.mpi(), room, &status)?;
+            }
+            Ok(result)
         }
     }
 }
@@ -221,6 +237,7 @@ impl Side<'_> {
                     blocks,
                     vector: role == Role::Vector,
                     logical: true,
+                    message: !is_collective(row),
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
@@ -229,6 +246,7 @@ impl Side<'_> {
                     blocks: 0,
                     vector: false,
                     logical: false,
+                    message: false,
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
@@ -323,6 +341,27 @@ fn given<'a, 'py>(
     slots[at].as_deref()
 }
 
+/// The status that mpi4py's method will fill: the caller's, or one of our own in its place.
+fn status<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    row: &Row,
+    values: &mut Values<'py>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(at) = row.params.iter().position(|p| p.takes == Takes::Status) else {
+        return Ok(None);
+    };
+    let Some(value) = values.get_mut(at) else {
+        return Ok(None);
+    };
+    let status = match value.take() {
+        Some(given) if !given.is_none() => given,
+        _ => mpi4py.module(py).getattr("Status")?.call0()?,
+    };
+    *value = Some(status.clone());
+    Ok(Some(status))
+}
+
 /// The rank in the argument of this name.
 fn peer(row: &Row, slots: &Slots<'_, '_>, name: &str) -> Option<i32> {
     given(row, slots, name)?.extract().ok()
@@ -383,6 +422,9 @@ fn elements<'py>(
         return Ok(msg.clone());
     };
     let posted = posted(mpi4py.mpi(), py, &arg, name, peers, (flow, direct))?;
+    if flow != Flow::Out && role == Role::Whole {
+        lent.room = Some(posted.capacity());
+    }
     let datatype = mpi4py.datatype_object(py, posted.datatype())?;
     let counts = posted.counts().clone();
     let buffer = hand_over(py, held, posted, intent, lent)?;

@@ -52,6 +52,7 @@ pub mod params;
 pub mod policy;
 pub mod post;
 pub mod raw;
+pub mod receipt;
 pub mod reduce_local;
 pub mod registry;
 pub mod repeated;

@@ -5,7 +5,7 @@ use dlpack_core::DType;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tensor_comm::{Flow, Shaped};
+use tensor_comm::{Capacity, Flow, Shaped};
 
 use crate::borrow::Borrowed;
 use crate::bounds::Reach;
@@ -32,6 +32,8 @@ pub struct Division {
     pub vector: bool,
     /// The elements are meant in logical order, so memory in another order is not what is meant.
     pub logical: bool,
+    /// It is a message to or from one rank.
+    pub message: bool,
 }
 
 /// The message as `[buffer, count, displacement, Datatype]`.
@@ -65,6 +67,12 @@ pub fn lend<'py>(
     };
     let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
     let numel = loan.view().numel();
+    // A Datatype that says no more than the tensor does.
+    let natural_number = tensor_comm::mpi_datatype(mpi4py.mpi(), dtype);
+    let given = match given {
+        Some(given) if division.message && Some(mpi4py.datatype(&given)?) == natural_number => None,
+        given => given,
+    };
     let own = given.is_none();
     let whole = own && spec.range(name).is_ok_and(|range| range == (None, None));
     let undivided = division.blocks == 0 && !division.vector;
@@ -76,10 +84,15 @@ pub fn lend<'py>(
         && loan.view().device().is_host_addressable()
     {
         order.wait(py)?;
-        return shaped(mpi4py, py, loan, intent, lent);
+        let received = division.message && flow != Flow::Out;
+        if received {
+            lent.room = Some(Capacity::whole(loan.view()));
+        }
+        return shaped(mpi4py, py, loan, intent, received, lent);
     }
     let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
     order.wait(py)?;
+    let received = division.message && undivided && flow != Flow::Out;
     let (datatype, units) = match given {
         Some(given) => {
             if usage == Use::Reduce {
@@ -87,6 +100,7 @@ pub fn lend<'py>(
             }
             (given, 1)
         }
+        None if received => receiving(mpi4py, py, dtype, itemsize)?,
         None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
     };
     if division.logical && own && !loan.view().layout().is_c_contiguous() {
@@ -123,6 +137,14 @@ pub fn lend<'py>(
         }
     } else {
         let (count, displ) = spec.range(name)?;
+        if received && own {
+            let all = (numel as i64).saturating_sub(displ.unwrap_or(0));
+            lent.room = Some(Capacity {
+                elements: usize::try_from(count.unwrap_or(all)).unwrap_or(0),
+                dtype,
+                itemsize,
+            });
+        }
         let scaled = |value: i64| value.saturating_mul(units);
         let (count, displ) = (count.map(scaled), displ.map(scaled));
         if let Some(count) = count {
@@ -144,9 +166,10 @@ fn shaped<'py>(
     py: Python<'py>,
     loan: Loan,
     intent: Intent,
+    received: bool,
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let shape = Shaped::new(mpi4py.mpi(), loan.view());
+    let shape = Shaped::new(mpi4py.mpi(), loan.view(), received);
     let shape = shape.map_err(|error| errors::operation(py, error))?;
     let datatype = mpi4py.datatype_object(py, shape.datatype())?;
     let bytes = Bytes::untyped(loan.view().data(), loan.view().itemsize());
@@ -160,6 +183,18 @@ fn shaped<'py>(
     lent.buffers.push(buffer.unbind());
     lent.shapes.push(shape);
     PyList::new(py, items).map(Bound::into_any)
+}
+
+/// The Datatype by which elements of a dtype are received, and how many of it are one element.
+fn receiving<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    dtype: DType,
+    itemsize: usize,
+) -> PyResult<(Bound<'py, PyAny>, i64)> {
+    let (datatype, units) = tensor_comm::receiver(mpi4py.mpi(), dtype, itemsize)
+        .map_err(|error| errors::operation(py, error))?;
+    Ok((mpi4py.datatype_object(py, datatype)?, units as i64))
 }
 
 /// The Datatype of a dtype, and how many of it are one element.

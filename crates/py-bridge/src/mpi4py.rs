@@ -44,6 +44,8 @@ pub struct Mpi4py {
 pub struct Classes {
     /// The request of an operation that MPI carries.
     pub transfer: Py<PyAny>,
+    /// The same of a message that is received.
+    pub receipt: Py<PyAny>,
     /// The request of an operation that can be started again and again.
     pub persistent: Py<PyAny>,
     /// The request of one that begins an operation of ours each time.

@@ -3,7 +3,7 @@
 //! Where the library writes past the end of the room, only what is measured first or large is received so.
 
 use pyo3::prelude::*;
-use tensor_comm::SendMode;
+use tensor_comm::{Capacity, SendMode};
 
 use crate::errors;
 use crate::framework::Intent;
@@ -57,8 +57,15 @@ pub fn start<'py>(
     let direct = view.layout().is_c_contiguous()
         && view.device().is_host_addressable()
         && !(intent == Intent::Receive && held.must_tell());
-    let (datatype, units) = tensor_comm::carrier(mpi, view.dtype(), view.itemsize())
-        .map_err(|error| errors::operation(py, error))?;
+    let (dtype, itemsize) = (view.dtype(), view.itemsize());
+    let (form, room) = match post {
+        Post::Send(_) => (tensor_comm::carrier(mpi, dtype, itemsize), None),
+        Post::Recv => (
+            tensor_comm::receiver(mpi, dtype, itemsize),
+            Some(Capacity::whole(&view)),
+        ),
+    };
+    let (datatype, units) = form.map_err(|error| errors::operation(py, error))?;
     let count = view.numel().saturating_mul(units) as i64;
     if !direct || count > i64::from(i32::MAX) || view.packed_numel().is_some() {
         return Ok(None);
@@ -74,7 +81,7 @@ pub fn start<'py>(
         };
         let received = py.detach(receive);
         if let Some(request) = received.map_err(|error| errors::operation(py, error))? {
-            return transfer::hold(mpi4py, py, request, held).map(Some);
+            return transfer::hold(mpi4py, py, request, held, room).map(Some);
         }
         if view.layout().nbytes() < tensor_comm::LARGE {
             return Ok(None);
@@ -101,7 +108,7 @@ pub fn start<'py>(
         }
     });
     let request = started.map_err(|error| errors::mpi(py, &error))?;
-    transfer::hold(mpi4py, py, request, held).map(Some)
+    transfer::hold(mpi4py, py, request, held, room).map(Some)
 }
 
 /// An address that only goes to MPI.

@@ -9,12 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::Shaped;
+use tensor_comm::{Capacity, Shaped};
 
 use crate::borrow::Borrowed;
 use crate::loan::Held;
 use crate::mpi4py::{Handle, Mpi4py};
 use crate::orphans::{self, Orphan};
+use crate::receipt;
 
 /// Buffers lent to one operation, and objects that mpi4py took as they are.
 #[derive(Default)]
@@ -25,6 +26,10 @@ pub struct Lent {
     pub objects: SmallVec<[Py<PyAny>; 2]>,
     /// Datatypes of the call that starts the operation.
     pub shapes: Vec<Shaped>,
+    /// Of a message that is received: what there is room for.
+    pub room: Option<Capacity>,
+    /// Whether the status of its request may be of something else.
+    pub unsure: bool,
     /// Memory that nothing is left to do with.
     pub loans: Mutex<SmallVec<[Held; 1]>>,
 }
@@ -95,6 +100,25 @@ impl Track {
 
 #[pymethods]
 impl Track {
+    /// Raises what was not right about the message that was received, by its status.
+    fn judge(&self, status: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self.lent.room {
+            Some(room) if !self.lent.unsure => receipt::judge(self.mpi, room, status),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says which room was too small for which message, in a note on `error` where that is the error.
+    fn explain(&self, error: &Bound<'_, PyAny>, status: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self.lent.room {
+            Some(room) => {
+                let status = (!self.lent.unsure).then_some(status);
+                receipt::explain(self.mpi, room, error, status)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// MPI says that the operation is complete, though the request is not: settles.
     fn arrived(&self, py: Python<'_>) -> PyResult<()> {
         self.lent
@@ -160,7 +184,7 @@ pub fn follow<'py>(
         }
     }
     let py = request.py();
-    let ours = mpi4py.classes()?.transfer.bind(py).call1((&request,))?;
+    let ours = class(mpi4py, &lent)?.bind(py).call1((&request,))?;
     keep(mpi4py, &ours, lent)?;
     Ok(ours)
 }
@@ -212,15 +236,25 @@ pub fn hold<'py>(
     py: Python<'py>,
     request: Request,
     loan: Held,
+    room: Option<Capacity>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let ours = mpi4py.classes()?.transfer.bind(py).call0()?;
-    mpi4py.request_handle(&ours)?.set(request.raw());
     let lent = Lent {
         loans: Mutex::new(SmallVec::from_iter([loan])),
+        room,
         ..Lent::default()
     };
+    let ours = class(mpi4py, &lent)?.bind(py).call0()?;
+    mpi4py.request_handle(&ours)?.set(request.raw());
     keep(mpi4py, &ours, lent)?;
     Ok(ours)
+}
+
+fn class<'a>(mpi4py: &'a Mpi4py, lent: &Lent) -> PyResult<&'a Py<PyAny>> {
+    let classes = mpi4py.classes()?;
+    Ok(match lent.room {
+        Some(_) => &classes.receipt,
+        None => &classes.transfer,
+    })
 }
 
 fn keep(mpi4py: &Mpi4py, request: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {

@@ -5,13 +5,11 @@
 //! when it does not fit, so that `MPI_ERR_TRUNCATE` is all that happens. A non-blocking receive cannot
 //! wait for its message: what is there already is measured, else `guard.rs` makes the room.
 
-use dlpack_core::{DType, View};
-use mpi_runtime::{
-    Comm, Datatype, Error as MpiCallError, Family, Message, Mpi, MpiError, Request, StatusBuf,
-    StatusPtr,
-};
+use dlpack_core::View;
+use mpi_runtime::{Comm, Datatype, Family, Message, Mpi, Request, StatusBuf, StatusPtr};
 
 use crate::error::{Error, Result};
+use crate::fits::{Arrived, Capacity, truncated};
 use crate::scratch::Scratch;
 use crate::wiretype::byte;
 
@@ -113,7 +111,10 @@ pub unsafe fn receive_present(
     // SAFETY:
     // - the message was matched here; `status` is writable.
     let error = unsafe { receive_elsewhere(mpi, message, came.unwrap_or(0), comm, status) }?;
-    Err(too_long(mpi, error, (view.numel(), view.dtype(), bytes)))
+    // SAFETY:
+    // - MPI_Mrecv has just filled `status`.
+    let came = unsafe { Arrived::of(mpi, status) }?;
+    Err(Capacity::whole(view).explain(mpi, error, came))
 }
 
 /// Receives a message of `came` bytes into memory of its own, and tells the communicator's error handler.
@@ -132,31 +133,6 @@ unsafe fn receive_elsewhere(
     // SAFETY:
     // - the scratch memory has room for the whole message, which is received once.
     unsafe { mpi.mrecv(whole.ptr(), came, byte(mpi), &mut message, status) }?;
-    let code = mpi.constants().err_truncate;
-    mpi.comm_call_errhandler(comm, code)?;
-    Ok(MpiCallError::Mpi(MpiError {
-        code,
-        class: code,
-        call: "MPI_Recv",
-    })
-    .into())
-}
-
-/// Says which room was too small, where that is the error.
-pub(crate) fn too_long(
-    mpi: &Mpi,
-    error: Error,
-    (elements, dtype, bytes): (usize, DType, usize),
-) -> Error {
-    let truncated = mpi.constants().err_truncate;
-    match error {
-        Error::Mpi(MpiCallError::Mpi(inner)) if inner.class == truncated => Error::Truncated {
-            error: inner.into(),
-            words: format!(
-                "the message is longer than the room for it, {elements} elements of {dtype} ({bytes} bytes): receive \
-                 into a larger tensor, or ask for the size first (Probe and Get_count)"
-            ),
-        },
-        other => other,
-    }
+    mpi.comm_call_errhandler(comm, mpi.constants().err_truncate)?;
+    Ok(truncated(mpi, "MPI_Recv").into())
 }

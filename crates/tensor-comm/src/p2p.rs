@@ -8,12 +8,13 @@ use crate::brief::Brief;
 use crate::comm::Comm;
 use crate::counted::{Counted, counted};
 use crate::engine::Came;
-use crate::error::{Error, Result, value_error};
+use crate::error::{Error, Result};
+use crate::fits::{Arrived, Capacity};
 use crate::ground::awareness;
 use crate::side::{Ranges, Side, may_alias};
 use crate::trace::{self, Taken};
 use crate::wire::Element;
-use crate::wiretype::{WireType, byte, wire_type};
+use crate::wiretype::{WireType, receiving_type, wire_type};
 
 /// The send modes of MPI 4.1 §3.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,9 @@ unsafe impl Send for Message {}
 impl Message {
     /// One to `peer`; `copy` forces a copy.
     pub fn sending(comm: Comm, part: &Part, peer: i32, copy: bool) -> Result<Message> {
-        let (wire, element) = form(comm, part)?;
+        let view = part.view();
+        let wire = wire_type(comm.mpi(), view.dtype(), view.itemsize())?;
+        let element = Element::Memory(view.dtype());
         let counted = counted(comm.mpi(), part.count(), wire)?;
         let direct = given(comm, part, peer)?;
         Ok(Message {
@@ -66,7 +69,9 @@ impl Message {
 
     /// One from `peer`, or from any.
     pub fn receiving(comm: Comm, part: &Part, peer: i32) -> Result<Message> {
-        let (wire, element) = form(comm, part)?;
+        let view = part.view();
+        let wire = receiving_type(comm.mpi(), view.dtype(), view.itemsize())?;
+        let element = Element::Memory(view.dtype());
         let counted = counted(comm.mpi(), part.count(), wire)?;
         let direct = given(comm, part, peer)?;
         Ok(Message {
@@ -97,19 +102,11 @@ impl Message {
 
     /// What a status that MPI has just filled in says of the message.
     pub fn came(&self, comm: Comm, status: StatusPtr) -> Result<Came> {
-        let mpi = comm.mpi();
         // SAFETY:
         // - MPI has just filled this status in.
-        let (source, tag, bytes) = unsafe {
-            (
-                mpi.status_source(status),
-                mpi.status_tag(status),
-                mpi.get_elements(status, byte(mpi))?,
-            )
-        };
-        let item = self.wire.bytes.max(1);
+        let Arrived { source, tag, bytes } = unsafe { Arrived::of(comm.mpi(), status) }?;
         // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
-        let elements = bytes.map_or(self.bytes, |bytes| bytes as usize) / item;
+        let elements = bytes.unwrap_or(self.bytes) / self.wire.bytes.max(1);
         Ok(Came {
             source,
             tag,
@@ -117,32 +114,39 @@ impl Message {
         })
     }
 
-    /// Brings home what came, which must be whole elements.
+    /// Brings home what came, which must be whole elements and no more than there is room for.
     pub fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
-        let mpi = comm.mpi();
         // SAFETY:
         // - MPI has just filled this status in.
-        let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
-        // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
-        let whole = came.map_or(usize::MAX, |came| came as usize / self.wire.bytes);
+        let came = unsafe { Arrived::of(comm.mpi(), status) }?;
         if !self.side.is_direct() {
-            self.side.settle(whole, None)?;
+            let bytes = came.bytes.unwrap_or(usize::MAX);
+            self.side.settle(bytes / self.wire.bytes.max(1), None)?;
         }
-        match came {
-            Some(came) if !(came as usize).is_multiple_of(self.wire.bytes) => Err(value_error!(
-                "the message of {came} bytes that came is no whole number of {} of {} bytes each; receive it as \
-                 the dtype that was sent",
-                self.side.dtype(),
-                self.wire.bytes
-            )),
-            _ => Ok(()),
+        let judged = self.capacity().judge(comm.mpi(), came);
+        if let Err(Error::Truncated { .. }) = judged {
+            comm.mpi()
+                .comm_call_errhandler(comm.raw(), comm.mpi().constants().err_truncate)?;
+        }
+        judged
+    }
+
+    /// Says which room was too small for which message, where that is the error and `status` is of it.
+    pub fn explain(&self, comm: Comm, error: Error, status: StatusPtr) -> Error {
+        // SAFETY:
+        // - MPI has filled this status in, or it is as it was made.
+        match unsafe { Arrived::of(comm.mpi(), status) } {
+            Ok(came) => self.capacity().explain(comm.mpi(), error, came),
+            Err(_) => error,
         }
     }
 
-    /// Says which room was too small, where that is the error.
-    pub fn explain(&self, comm: Comm, error: Error) -> Error {
-        let elements = self.bytes / self.wire.bytes.max(1);
-        arrival::too_long(comm.mpi(), error, (elements, self.side.dtype(), self.bytes))
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            elements: self.bytes / self.wire.bytes.max(1),
+            dtype: self.side.dtype(),
+            itemsize: self.wire.bytes,
+        }
     }
 }
 
@@ -152,14 +156,6 @@ fn given(comm: Comm, part: &Part, peer: i32) -> Result<bool> {
         true => Ok(false),
         false => awareness::allowed_with(comm, peer),
     }
-}
-
-fn form(comm: Comm, part: &Part) -> Result<(WireType, Element)> {
-    let view = part.view();
-    Ok((
-        wire_type(comm.mpi(), view.dtype(), view.itemsize())?,
-        Element::Memory(view.dtype()),
-    ))
 }
 
 /// Sends one message.
@@ -204,7 +200,7 @@ pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) 
     // - the side has room for as many elements, writable (side.rs), and lives past the call.
     // - `status` is the caller's or our own.
     let received = unsafe { arrival::recv(mpi, &room, source, tag, comm.raw(), status) };
-    received.map_err(|error| message.explain(*comm, error))?;
+    received.map_err(|error| message.explain(*comm, error, status))?;
     trace::ended(&mut span, message.settle(*comm, status))
 }
 
@@ -262,7 +258,7 @@ pub fn sendrecv(
             .map_err(Error::from)
         }
     };
-    done.map_err(|error| into.explain(*comm, error))?;
+    done.map_err(|error| into.explain(*comm, error, status))?;
     trace::ended(&mut span, into.settle(*comm, status))
 }
 

@@ -11,11 +11,12 @@ use crate::arrival;
 use crate::comm::Comm;
 use crate::counted::{Derived, counted, counted_blocks};
 use crate::error::{Result, value_error};
+use crate::fits::Capacity;
 use crate::ground::awareness::{self, Way};
 use crate::guard::{self, Guard};
 use crate::side::{Ranges, Side};
 use crate::wire::Element;
-use crate::wiretype::moving_type;
+use crate::wiretype::{moving_type, receiving_type};
 
 /// Whether MPI takes device memory in a message on a communicator to or from a rank, or from any. Where nothing is
 /// known of them, that is so if the user says so.
@@ -97,7 +98,10 @@ impl Posted {
         direct: bool,
     ) -> Result<Posted> {
         let (dtype, itemsize) = (part.view().dtype(), part.view().itemsize());
-        let wire = moving_type(mpi, dtype, itemsize)?;
+        let wire = match flow {
+            Flow::In | Flow::Through if blocks == 0 => receiving_type(mpi, dtype, itemsize)?,
+            _ => moving_type(mpi, dtype, itemsize)?,
+        };
         let each = counted(mpi, part.count() / blocks.max(1), wire)?;
         let ranges = Ranges::part(part);
         // MPI's own copies in `Sendrecv_replace` and the like may be the host's.
@@ -186,6 +190,16 @@ impl Posted {
     /// The datatype of the counts.
     pub fn datatype(&self) -> Datatype {
         self.datatype
+    }
+
+    /// What there is room for, where it is one message's.
+    pub fn capacity(&self) -> Capacity {
+        let itemsize = self.side.itemsize();
+        Capacity {
+            elements: self.bytes.checked_div(itemsize).unwrap_or(0),
+            dtype: self.side.dtype(),
+            itemsize,
+        }
     }
 
     /// The operation has ended: brings home what was received.

@@ -5,7 +5,7 @@
 //! integer has that size. Nothing here is ever used to reduce as bytes.
 
 use dlpack_core::DType;
-use mpi_runtime::{Basic, Datatype, Mpi};
+use mpi_runtime::{Basic, Datatype, Family, Mpi};
 
 use crate::error::{Result, buffer_error};
 
@@ -73,12 +73,39 @@ pub(crate) fn wire_type(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<Wire
     })
 }
 
+/// The MPI datatype by which elements of a dtype are received, and how many of it are one element.
+///
+/// # Errors
+/// [`crate::Error::Buffer`] when the library has none.
+pub fn receiver(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<(Datatype, usize)> {
+    receiving_type(mpi, dtype, itemsize).map(|wire| (wire.datatype, wire.units))
+}
+
 /// The MPI datatype that carries a dtype, and how many of it are one element.
 ///
 /// # Errors
 /// [`crate::Error::Buffer`] when the library has none.
 pub fn carrier(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<(Datatype, usize)> {
     wire_type(mpi, dtype, itemsize).map(|wire| (wire.datatype, wire.units))
+}
+
+/// How a message of elements of this dtype is received.
+///
+/// MPICH 5.0.2 ends the process by an assertion when a message that is no whole number of the receive's datatype
+/// comes after it; as bytes it is received, and judged by its status (`fits.rs`). No library of this family
+/// compares the datatypes of the two sides.
+///
+/// # Errors
+/// [`crate::Error::Buffer`] when the library has no datatype for it.
+pub(crate) fn receiving_type(mpi: &Mpi, dtype: DType, itemsize: usize) -> Result<WireType> {
+    match mpi.family() {
+        Family::Mpich => Ok(WireType {
+            datatype: byte(mpi),
+            units: itemsize,
+            bytes: itemsize,
+        }),
+        _ => moving_type(mpi, dtype, itemsize),
+    }
 }
 
 /// How elements of this dtype travel where nothing is combined.

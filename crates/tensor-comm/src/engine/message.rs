@@ -3,12 +3,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use mpi_runtime::{Error as MpiCallError, MpiError, Request, StatusBuf, StatusPtr};
+use mpi_runtime::{Request, StatusBuf, StatusPtr};
 
 use super::operation::{Job, Step};
 use crate::arrival::{self, Room};
 use crate::comm::Comm;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::fits::truncated;
 use crate::ground::state::State;
 use crate::p2p::Message;
 use crate::scratch::Scratch;
@@ -206,21 +207,16 @@ impl Job for Passing {
         // SAFETY:
         // - the request is this operation's, and completed nowhere else; the status is writable.
         let landed = unsafe { mpi.test(request, status) };
-        if !landed.map_err(|error| self.message.explain(self.comm, error.into()))? {
+        if !landed.map_err(|error| self.message.explain(self.comm, error.into(), status))? {
             return Ok(step);
         }
         if self.envelope.is_none() {
             return trace::ended(&mut self.span, Ok(Step::Ended));
         }
         if too_long.is_some() {
-            let code = mpi.constants().err_truncate;
-            mpi.comm_call_errhandler(self.comm.raw(), code)?;
-            let error = Error::Mpi(MpiCallError::Mpi(MpiError {
-                code,
-                class: code,
-                call: "MPI_Irecv",
-            }));
-            return Err(self.message.explain(self.comm, error));
+            mpi.comm_call_errhandler(self.comm.raw(), mpi.constants().err_truncate)?;
+            let error = truncated(mpi, "MPI_Irecv").into();
+            return Err(self.message.explain(self.comm, error, status));
         }
         self.note(status)?;
         let settled = self.message.settle(self.comm, status);
