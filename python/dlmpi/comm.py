@@ -202,7 +202,12 @@ def _is_constant(comm: mpi.Comm) -> bool:
     return any(comm is getattr(mpi, name) for name in _CONSTANTS)
 
 
-def wrap(comm: mpi.Comm, collectives: Literal["own", "mpi"] | None = None) -> Any:
+def wrap(
+    comm: mpi.Comm,
+    collectives: Literal["own", "mpi"] | None = None,
+    *,
+    allreduce: Literal["auto", "mpi", "own"] | None = None,
+) -> Any:
     """Return an mpi4py communicator as one of ours, sharing its handle.
 
     Freeing the result lets go of the communicator and never frees it; free the one it came from. A
@@ -212,12 +217,18 @@ def wrap(comm: mpi.Comm, collectives: Literal["own", "mpi"] | None = None) -> An
     without checks, so that its members need not all be dlmpi; what needs more (a ``bfloat16`` sum,
     ``dlmpi.AVG``) is a ``ValueError`` then. ``"own"`` takes that back. The choice belongs to the
     communicator, not to the object, and must be the same on all ranks that are dlmpi.
+
+    ``allreduce`` says whose algorithms reductions on this communicator use, instead of
+    ``DLMPI_ALLREDUCE``. It belongs to the communicator, too; all ranks say the same between the
+    same collectives, best before the first one: the check compares it.
     """
     ours = _wrapped(comm)
     if collectives is not None:
         if collectives not in {"own", "mpi"}:
             raise ValueError(f"collectives: expected 'own' or 'mpi', got {collectives!r}")
         _native.set_plain(ours, collectives == "mpi")
+    if allreduce is not None:
+        _native.set_choice(ours, allreduce)
     return ours
 
 

@@ -3,6 +3,7 @@ when ranks have different settings. The cases themselves are in tests/mpi/test_a
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,26 @@ def test_different_settings_are_told_on_every_rank(run_script):
     assert outcome.code == 0, outcome.text
     assert "told 0 True True" in outcome.text, outcome.text
     assert "told 1 True True" in outcome.text, outcome.text
+
+
+SETTINGS = """
+import numpy as np
+import dlmpi
+from dlmpi import MPI
+
+for setting, n in (("mpi", 300_001), ("own", 300_002), ("auto", 300_003), (None, 300_004)):
+    comm = dlmpi.wrap(MPI.COMM_WORLD.Dup(), allreduce=setting)
+    comm.Allreduce(MPI.IN_PLACE, np.ones(n, np.int8))
+"""
+
+
+def test_a_communicator_has_a_setting_of_its_own(run_script, tmp_path):
+    outcome = run_script(SETTINGS, DLMPI_TRACE="job.json", DLMPI_ALLREDUCE="mpi")
+    assert outcome.code == 0, outcome.text
+    events = json.loads((tmp_path / "job.json").read_text())["traceEvents"]
+    calls = [event["args"] for event in events if event["name"] == "Allreduce"]
+    ways = {(args["bytes"], args["algorithm"] == "library") for args in calls}
+    assert ways == {(300_001, True), (300_002, False), (300_003, False), (300_004, True)}
 
 
 def test_a_wrong_setting_is_named(run_script):

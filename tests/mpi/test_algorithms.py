@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import dlmpi
 from dlmpi import MPI
@@ -251,6 +252,54 @@ def test_many_means(comm):
     dlmpi.allreduce_many((box.tensor for _, box in mine), dlmpi.AVG, comm)
     for i, (dtype, box) in enumerate(mine):
         compare(dtype, "AVG", [s[i] for s in sent], box.flat())
+
+
+def test_torch_is_told_of_each_of_many(comm):
+    tensors = [torch.full((n,), comm.rank + 1.0) for n in (1, 0, 1000)]
+    half = torch.ones(5, dtype=torch.bfloat16)
+    versions = [tensor._version for tensor in (*tensors, half)]
+    dlmpi.allreduce_many([tensors[0], np.ones(2), *tensors[1:], half], comm=comm)
+    assert all(t._version > v for t, v in zip((*tensors, half), versions, strict=True))
+    assert all((t == comm.size * (comm.size + 1) // 2).all() for t in tensors)
+
+
+def test_many_of_awkward_lengths(comm, rng):
+    """Pieces shorter than a step are brought together first, others combined where they lie."""
+    lengths = rng.integers(1, 5000, 200) // rng.choice([1, 50, 5000], 200) + 1
+    sent = [
+        [np.random.default_rng([i, r]).integers(-99, 99, n) for i, n in enumerate(lengths)]
+        for r in range(comm.size)
+    ]
+    for dtype in (np.float32, np.int16, np.float16):
+        mine = [part.astype(dtype) for part in sent[comm.rank]]
+        dlmpi.allreduce_many(mine, comm=comm)
+        for i, part in enumerate(mine):
+            assert (part == sum(parts[i] for parts in sent)).all(), (i, lengths[i], dtype)
+
+
+@pytest.mark.parametrize("setting", ["auto", "mpi", "own"])
+def test_a_communicator_has_a_setting_of_its_own(comm, rng, setting):
+    ours = dlmpi.wrap(comm.Dup(), allreduce=setting)
+    n = int(rng.integers(1, 400_000))
+    for _ in range(3):
+        out = np.full(n, np.nan, np.float32)
+        ours.Allreduce(np.full(n, comm.rank + 1, np.float32), out)
+        assert (out == comm.size * (comm.size + 1) // 2).all()
+    ours.Free()
+    if comm.size == 1:
+        return
+    other = {"auto": "own", "mpi": "auto", "own": "mpi"}[setting]
+    differing = dlmpi.wrap(comm.Dup(), allreduce=setting if comm.rank else other)
+    with pytest.raises(dlmpi.MismatchError) as told:
+        differing.Allreduce(MPI.IN_PLACE, np.ones(8))
+    for name in (setting, other):
+        assert f"DLMPI_ALLREDUCE={name}" in str(told.value)
+    differing.Free()
+
+
+def test_a_setting_that_is_none(comm):
+    with pytest.raises(ValueError, match="allreduce: expected 'auto', 'mpi' or 'own', got 'fast'"):
+        dlmpi.wrap(comm, allreduce="fast")
 
 
 def test_many_of_none_and_of_what_cannot_be(comm):

@@ -6,6 +6,7 @@ type Operations = Vec<(&'static str, String)>;
 /// The native half of dlmpi. Importing it starts no MPI and imports no framework.
 #[pyo3::pymodule]
 mod _native {
+    use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
     use pyo3::types::{PyDict, PyModule};
 
@@ -124,6 +125,21 @@ mod _native {
         let raw = mpi4py.comm(comm)?;
         tensor_comm::Comm::new(mpi4py.mpi(), raw)
             .and_then(|comm| tensor_comm::set_plain(&comm, plain))
+            .map_err(|error| py_bridge::errors::operation(comm.py(), error))
+    }
+
+    /// Says whose algorithms the reductions on a communicator use: `auto`, `mpi` or `own`.
+    #[pyfunction]
+    fn set_choice(comm: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let choice = tensor_comm::Choice::named(name).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "allreduce: expected 'auto', 'mpi' or 'own', got '{name}'"
+            ))
+        })?;
+        let raw = mpi4py.comm(comm)?;
+        tensor_comm::Comm::new(mpi4py.mpi(), raw)
+            .and_then(|comm| tensor_comm::set_choice(&comm, choice))
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))
     }
 

@@ -4,12 +4,13 @@
 use dlpack_core::{Foreign, View};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use smallvec::SmallVec;
 
 use crate::buffer::Buffer;
 
-/// Tells a framework that its tensor's memory was written.
-pub type Wrote = fn(&Bound<'_, PyAny>) -> PyResult<()>;
+/// Tells a framework that the memory of these tensors was written.
+pub type Wrote = fn(&Bound<'_, PyTuple>) -> PyResult<()>;
 
 /// What keeps the memory alive besides Python objects.
 enum Owner {
@@ -69,7 +70,7 @@ impl Loan {
         self
     }
 
-    /// Also calls `wrote(object)` when the memory has been written.
+    /// Also calls `wrote` with `object` when the memory has been written.
     #[must_use]
     #[inline]
     pub fn on_write(mut self, wrote: Wrote, object: Py<PyAny>) -> Loan {
@@ -123,9 +124,21 @@ impl Held {
     #[inline]
     pub fn wrote(&self, py: Python<'_>) -> PyResult<()> {
         for (wrote, object) in &self.wrote {
-            wrote(object.bind(py))?;
+            wrote(&PyTuple::new(py, [object])?)?;
         }
         Ok(())
+    }
+
+    /// The memory of all of them was written: tells each framework as few times as can be.
+    ///
+    /// # Errors
+    /// What a framework raised; the others were told.
+    pub fn all_wrote(all: &[Held], py: Python<'_>) -> PyResult<()> {
+        let told: Vec<&(Wrote, Py<PyAny>)> = all.iter().flat_map(|held| &held.wrote).collect();
+        told.chunk_by(|a, b| std::ptr::fn_addr_eq(a.0, b.0))
+            .filter_map(|alike| Some((alike.first()?.0, alike)))
+            .map(|(wrote, alike)| wrote(&PyTuple::new(py, alike.iter().map(|(_, object)| object))?))
+            .fold(Ok(()), PyResult::and)
     }
 
     fn release(&mut self, py: Python<'_>) {

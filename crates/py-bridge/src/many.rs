@@ -35,10 +35,7 @@ pub fn all_reduce_many(
     };
     let done = interrupt::wait(py, || tensor_comm::all_reduce_many(&comm, &views, op));
     // Also after an error: some may have been written before it.
-    let told = held
-        .iter()
-        .map(|held| held.wrote(py))
-        .fold(Ok(()), PyResult::and);
+    let told = Held::all_wrote(&held, py);
     done.map_err(core)?;
     told
 }

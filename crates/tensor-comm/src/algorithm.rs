@@ -69,7 +69,7 @@ pub(crate) fn may_share(choice: Choice, place: Place, ranks: usize) -> bool {
     (2..=MOST).contains(&ranks)
         && match choice {
             Choice::Mpi => false,
-            Choice::Auto => place == Place::Together,
+            Choice::Auto => place == Place::Together || (place == Place::Crowded && ranks <= CROWD),
             Choice::Own => matches!(place, Place::Together | Place::Crowded),
         }
 }
@@ -95,9 +95,19 @@ fn bytes(agreed: &Agreed, dtype: DType) -> usize {
     agreed.elements.saturating_mul(item).saturating_mul(blocks)
 }
 
-/// Whether shared memory is the faster way for ranks that have it and a core each.
+/// Whether shared memory is the faster way for ranks that have it.
 fn worth_sharing(agreed: &Agreed, dtype: DType) -> bool {
     let bytes = bytes(agreed, dtype);
+    if (agreed.facts.standing.place, agreed.facts.choice) == (Place::Crowded, Choice::Auto) {
+        // The steps of a chunk wait for cores as well, so only what is one chunk is worth them.
+        let least = match agreed.facts.family {
+            Family::OpenMpi => 1 << 10,
+            _ => 0,
+        };
+        return agreed.kind == CallKind::Allreduce
+            && agreed.facts.size as usize <= CROWD
+            && (least..direct::NEAR).contains(&bytes);
+    }
     let worth = agreed.kind == CallKind::Allreduce || bytes >= LARGE;
     // Reading each other's memory waits twice in all, and not for each chunk; messages wait for larger ones.
     let most = match agreed.facts.standing.reads {
@@ -114,7 +124,7 @@ fn worth_messages(agreed: &Agreed, dtype: DType) -> bool {
     match agreed.facts.standing.place {
         Place::Unknown | Place::Apart => false,
         Place::Together => bytes >= least(agreed, narrow, ranks),
-        Place::Crowded => bytes >= least_crowded(narrow, ranks),
+        Place::Crowded => bytes >= least_crowded(narrow, ranks, agreed.facts.standing.reads),
     }
 }
 
@@ -124,6 +134,9 @@ const MOST_SHARED: usize = 16 << 20;
 const LARGE: usize = 32 << 10;
 /// Ranks up to which every one exchanges with every other one.
 const MOST: usize = 16;
+
+/// Ranks up to which those that wait for cores were measured.
+const CROWD: usize = 4;
 
 /// Bytes from which direct exchange is the faster one with a core for every rank.
 fn least(agreed: &Agreed, narrow: bool, ranks: usize) -> usize {
@@ -137,11 +150,13 @@ fn least(agreed: &Agreed, narrow: bool, ranks: usize) -> usize {
     }
 }
 
-/// The same where ranks wait for cores: each message may cost a turn of the scheduler.
-fn least_crowded(narrow: bool, ranks: usize) -> usize {
+/// The same where ranks wait for cores: each message may cost a turn of the scheduler, and ranks that read each
+/// other's memory need few.
+fn least_crowded(narrow: bool, ranks: usize, reads: bool) -> usize {
     match (ranks, narrow) {
         (..=MOST, true) => 256 << 10,
-        (..=4, false) => 1 << 20,
+        (..=CROWD, false) if reads => direct::NEAR,
+        (..=CROWD, false) => 1 << 20,
         _ => usize::MAX,
     }
 }
@@ -151,7 +166,12 @@ mod tests {
     use super::*;
     use crate::agreed::{AgreedOp, CommFacts};
 
-    fn chosen(kind: CallKind, dtype: DType, bytes: usize, place: Place, ranks: u32) -> Algorithm {
+    fn chosen_with(
+        (kind, dtype, bytes): (CallKind, DType, usize),
+        ranks: u32,
+        standing: Standing,
+        family: Family,
+    ) -> Algorithm {
         let agreed = Agreed {
             kind,
             dtype: Some(dtype),
@@ -162,15 +182,51 @@ mod tests {
                 large_counts: true,
                 one_call: false,
                 choice: Choice::Auto,
-                standing: Standing {
-                    place,
-                    ..Standing::NONE
-                }
-                .by_messages(),
-                family: Family::OpenMpi,
+                standing,
+                family,
             },
         };
         algorithm(&agreed, dtype, ReduceOp::Sum)
+    }
+
+    fn chosen(kind: CallKind, dtype: DType, bytes: usize, place: Place, ranks: u32) -> Algorithm {
+        let standing = Standing {
+            place,
+            ..Standing::NONE
+        };
+        let call = (kind, dtype, bytes);
+        chosen_with(call, ranks, standing.by_messages(), Family::OpenMpi)
+    }
+
+    #[test]
+    fn few_ranks_without_a_core_each_share_what_is_one_chunk_and_read_what_is_more() {
+        use Algorithm::{Direct, Library, Shared};
+        use CallKind::{Allreduce, Reduce};
+        let standing = Standing {
+            place: Place::Crowded,
+            shares: Shares::Yes,
+            reads: true,
+            settled: true,
+        };
+        let rows = [
+            (Allreduce, 8, 4, Family::Mpich, Shared),
+            (Allreduce, 8, 4, Family::OpenMpi, Library),
+            (Allreduce, 1 << 10, 3, Family::OpenMpi, Shared),
+            (Allreduce, 128 << 10, 4, Family::OpenMpi, Shared),
+            (Allreduce, 256 << 10, 4, Family::Mpich, Direct),
+            (Allreduce, 8, 5, Family::Mpich, Library),
+            (Reduce, 64 << 10, 4, Family::Mpich, Library),
+        ];
+        for (kind, bytes, ranks, family, expected) in rows {
+            let got = chosen_with((kind, DType::F32, bytes), ranks, standing, family);
+            assert_eq!(got, expected, "{kind:?} {bytes} {ranks} {family:?}");
+        }
+        let blind = Standing {
+            reads: false,
+            ..standing
+        };
+        let got = chosen_with((Allreduce, DType::F32, 256 << 10), 4, blind, Family::Mpich);
+        assert_eq!(got, Library);
     }
 
     #[test]

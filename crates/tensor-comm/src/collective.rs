@@ -7,7 +7,7 @@ use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::ground::awareness::Way;
 use crate::ground::gate::Gate;
-use crate::ground::settings::Settings;
+use crate::ground::settings::{Choice, Settings};
 use crate::ground::state::State;
 use crate::plan::Plan;
 use crate::trace::{self, Span, Taken};
@@ -64,6 +64,19 @@ fn pass_and_run(gate: &Gate, call: &Call, span: &mut Option<Span>) -> Result<()>
 pub fn set_plain(comm: &Comm, plain: bool) -> Result<()> {
     if !comm.is_inter()? {
         State::of(*comm)?.set_plain(plain);
+    }
+    Ok(())
+}
+
+/// Says whose algorithms the reductions on this communicator use, instead of `DLMPI_ALLREDUCE`. Local: every rank
+/// says so for itself, all alike and between the same collectives; the check compares it. It belongs to the
+/// communicator and goes with it.
+///
+/// # Errors
+/// What MPI reports when it cannot keep the mark.
+pub fn set_choice(comm: &Comm, choice: Choice) -> Result<()> {
+    if !comm.is_inter()? {
+        State::of(*comm)?.set_choice(choice);
     }
     Ok(())
 }

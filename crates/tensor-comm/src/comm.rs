@@ -14,6 +14,8 @@ pub struct Comm {
     raw: mpi_runtime::Comm,
     one_call: bool,
     device: bool,
+    /// Whose algorithms its reductions use, where that was said of it.
+    choice: Option<Choice>,
     known: Option<Known>,
 }
 
@@ -53,6 +55,7 @@ impl Comm {
             raw,
             one_call: false,
             device: false,
+            choice: None,
             known: None,
         })
     }
@@ -65,6 +68,11 @@ impl Comm {
             one_call: true,
             ..self
         }
+    }
+
+    /// The same communicator with what was said of it, if anything was.
+    pub(crate) fn choosing(self, choice: Option<Choice>) -> Comm {
+        Comm { choice, ..self }
     }
 
     /// The same communicator, its size and kind asked for.
@@ -159,7 +167,7 @@ impl Comm {
         let inter = self.is_inter()?;
         let settings = Settings::get()?;
         Ok(CommFacts {
-            choice: standing.map_or(Choice::Mpi, |_| settings.allreduce),
+            choice: standing.map_or(Choice::Mpi, |_| self.choice.unwrap_or(settings.allreduce)),
             standing: standing.unwrap_or(Standing::NONE),
             family: self.mpi.family(),
             size: self.size()? as u32,

@@ -60,7 +60,7 @@ mod wiretype;
 pub use arg::{Arg, Blocks, Part};
 pub use arrival::{overruns, receive_present};
 pub use call::{Call, CallKind, Op};
-pub use collective::{Announced, announce, is_plain, refuse, revoke, run, set_plain};
+pub use collective::{Announced, announce, is_plain, refuse, revoke, run, set_choice, set_plain};
 pub use comm::Comm;
 pub use dlpack_core::{DType, Device, Layout, View};
 pub use error::{Error, Result};

@@ -9,7 +9,7 @@ use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, St
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{PyTuple, PyType};
 
 use crate::check;
 use crate::exchange::Exchange;
@@ -135,23 +135,69 @@ impl Tensor {
 }
 
 /// MPI wrote: autograd must know, or it would silently use the overwritten values.
-fn wrote(obj: &Bound<'_, PyAny>) -> PyResult<()> {
-    static INCREMENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let py = obj.py();
-    INCREMENT
-        .import(py, "torch.autograd.graph", "increment_version")?
-        .call1((obj,))?;
-    Ok(())
+fn wrote(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
+    static TELL: PyOnceLock<Tell> = PyOnceLock::new();
+    let py = tensors.py();
+    let tell = TELL.get_or_try_init(py, || Tell::of(py))?;
+    let call = tell.call.bind(py);
+    match tell.many {
+        true => call.call1((tensors,)).map(drop),
+        false => tensors
+            .iter()
+            .map(|tensor| call.call1((tensor,)).map(drop))
+            .fold(Ok(()), PyResult::and),
+    }
+}
+
+/// How torch is told.
+struct Tell {
+    call: Py<PyAny>,
+    /// It takes many tensors at once.
+    many: bool,
+}
+
+impl Tell {
+    /// The function behind torch's public one, which costs a frame of Python more; else the latter, which before
+    /// torch 2.5 takes one tensor.
+    fn of(py: Python<'_>) -> PyResult<Tell> {
+        let takes_many = |call: &Bound<'_, PyAny>| call.call1((PyTuple::empty(py),)).is_ok();
+        let within = py
+            .import("torch._C")
+            .and_then(|module| module.getattr("_increment_version"))
+            .ok()
+            .filter(takes_many);
+        if let Some(call) = within {
+            let call = call.unbind();
+            return Ok(Tell { call, many: true });
+        }
+        let call = py
+            .import("torch.autograd.graph")?
+            .getattr("increment_version")?;
+        let many = takes_many(&call);
+        let call = call.unbind();
+        Ok(Tell { call, many })
+    }
 }
 
 /// Has anybody used CUDA through torch? Only then can host memory be pinned. Asking the driver instead
 /// would start it in every process on a machine with a GPU.
 fn cuda_is_initialized(py: Python<'_>) -> ExportResult<bool> {
-    static ASK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    Ok(ASK
-        .import(py, "torch.cuda", "is_initialized")?
-        .call0()?
-        .is_truthy()?)
+    static ASK: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let ask = ASK.get_or_try_init(py, || {
+        // A torch that was built without CUDA never has; older ones do not say.
+        let built = py
+            .import("torch.backends.cuda")
+            .and_then(|module| module.call_method0("is_built")?.is_truthy());
+        match built {
+            Ok(false) => Ok(None),
+            _ => py
+                .import("torch.cuda")?
+                .getattr("is_initialized")
+                .map(|ask| Some(ask.unbind())),
+        }
+    })?;
+    ask.as_ref()
+        .map_or(Ok(false), |ask| Ok(ask.bind(py).call0()?.is_truthy()?))
 }
 
 /// Pinned memory may still be the target of a copy on torch's current stream.

@@ -106,8 +106,8 @@ impl Exporter for Registered {
     }
 }
 
-/// Calls the rule of a pair `(rule, tensor)`.
-fn tell(pair: &Bound<'_, PyAny>) -> PyResult<()> {
-    pair.get_item(0)?.call1((pair.get_item(1)?,))?;
-    Ok(())
+/// Calls the rule of each pair `(rule, tensor)`.
+fn tell(pairs: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let call = |pair: Bound<'_, PyAny>| pair.get_item(0)?.call1((pair.get_item(1)?,)).map(drop);
+    pairs.iter().map(call).fold(Ok(()), PyResult::and)
 }

@@ -23,13 +23,26 @@ pub(crate) enum Elements {
 }
 
 impl Elements {
-    /// Where `first` lies, if all that follows it does too.
+    /// Where byte `first` lies, and how many bytes follow it there. `hint` is the piece to look at first, and becomes
+    /// that of the byte.
     #[inline]
-    pub fn flat(&self, first: usize) -> Option<*mut u8> {
-        match self {
-            Elements::Flat(base) => Some(base.wrapping_add(first)),
-            Elements::Pieces(_) => None,
+    pub fn run(&self, first: usize, hint: &mut usize) -> (*mut u8, usize) {
+        let pieces = match self {
+            Elements::Flat(base) => return (base.wrapping_add(first), usize::MAX),
+            Elements::Pieces(pieces) => pieces,
+        };
+        let within = |i: usize| {
+            let piece = pieces.get(i)?;
+            let since = first.checked_sub(piece.first)?;
+            (since < piece.bytes).then(|| (piece.at.wrapping_add(since), piece.bytes - since))
+        };
+        for i in [*hint, *hint + 1, holder(pieces, first)] {
+            if let Some(run) = within(i) {
+                *hint = i;
+                return run;
+            }
         }
+        (std::ptr::null_mut(), 0)
     }
 
     /// Copies `bytes` bytes from byte `first` on.
@@ -73,12 +86,17 @@ impl Elements {
     }
 }
 
+/// The number of the piece that holds byte `first`.
+#[inline]
+fn holder(pieces: &[Piece], first: usize) -> usize {
+    pieces.partition_point(|piece| piece.first + piece.bytes <= first)
+}
+
 /// Calls `part` with the address, the distance from `first` and the length of each part of the pieces.
 #[inline]
 fn each(pieces: &[Piece], first: usize, bytes: usize, mut part: impl FnMut(*mut u8, usize, usize)) {
     let end = first + bytes;
-    let start = pieces.partition_point(|piece| piece.first + piece.bytes <= first);
-    for piece in pieces.get(start..).unwrap_or_default() {
+    for piece in pieces.get(holder(pieces, first)..).unwrap_or_default() {
         if piece.first >= end {
             break;
         }
@@ -102,6 +120,7 @@ mod tests {
         fn pieces_are_read_and_written_as_if_they_were_one(
             lengths in prop::collection::vec(1usize..200, 1..20),
             cut in (0.0..1.0f64, 0.0..1.0f64),
+            hint in 0usize..20,
         ) {
             let total: usize = lengths.iter().sum();
             let whole: Vec<u8> = (0..total).map(|i| (i * 7 % 251) as u8).collect();
@@ -130,6 +149,17 @@ mod tests {
                 pieces.write(first, n, flat.as_ptr());
                 let mut copy = vec![0u8; total + 3];
                 Elements::Flat(copy.as_mut_ptr()).write(3, n, flat.as_ptr());
+                let (mut byte, mut hint) = (0, hint);
+                while byte < total {
+                    let (at, run) = pieces.run(byte, &mut hint);
+                    prop_assert!(run > 0 && byte + run <= total);
+                    for i in 0..run {
+                        let written = byte + i >= first && byte + i < first + n;
+                        prop_assert_eq!(*at.add(i), if written { !whole[byte + i] } else { whole[byte + i] });
+                    }
+                    byte += run;
+                }
+                prop_assert_eq!(pieces.run(total, &mut hint).1, 0);
                 prop_assert_eq!(&copy[3..3 + n], &flat[..n]);
                 prop_assert!(copy[..3].iter().chain(&copy[3 + n..]).all(|&byte| byte == 0));
             }

@@ -91,7 +91,8 @@ impl Fold {
     /// Combines `n` elements of each block, at most a step, into `out`.
     ///
     /// # Safety
-    /// - Every block is valid for `n` elements of the dtype, and `out` has room for them and lies apart.
+    /// - Every block is valid for `n` elements of the dtype. `out` has room for them, and is the first or the second
+    ///   block or lies apart.
     #[inline]
     pub unsafe fn combine(&self, blocks: &[*const u8], out: *mut u8, n: usize) {
         let Some((&first, rest)) = blocks.split_first() else {
@@ -101,8 +102,19 @@ impl Fold {
             // SAFETY:
             // - by the caller's promise.
             Form::Plain(kernel) => unsafe {
-                std::ptr::copy_nonoverlapping(first, out, n * self.item);
                 // The operations commute.
+                let rest = match rest.split_first() {
+                    Some((&second, more)) if second == out.cast_const() => {
+                        kernel(first, out, n);
+                        more
+                    }
+                    _ => {
+                        if first != out.cast_const() {
+                            std::ptr::copy_nonoverlapping(first, out, n * self.item);
+                        }
+                        rest
+                    }
+                };
                 rest.iter().for_each(|&block| kernel(block, out, n));
                 if let Some(divisor) = self.mean {
                     kernels::scale(self.dtype, out, n, divisor);

@@ -24,6 +24,8 @@ use crate::scratch::Scratch;
 
 /// Bytes up to which every rank combines everything: two messages less, and twice the arithmetic.
 const ONCE: usize = 8 << 10;
+/// Bytes in one place from which they are combined there, and not brought together with others first.
+const LEAST_RUN: usize = 1 << 10;
 
 /// A reduction through shared memory, ready.
 pub(crate) struct Shared {
@@ -133,14 +135,9 @@ impl Shared {
             };
             if let (Target::Whole(output), true) = (&self.output, gets) {
                 let from = |rank, at: usize| place(rank).wrapping_add(at).cast_const();
-                let write = |at, result, n| {
-                    // SAFETY:
-                    // - the output has room, by the caller's promise, and lies apart from what is shared.
-                    unsafe { output.write(at, n, result) };
-                };
                 // SAFETY:
-                // - all have given.
-                unsafe { self.combine(from, bytes, None, |_| None, write) };
+                // - all have given. The output has room, by the caller's promise, and lies apart from what is shared.
+                unsafe { self.combine(from, bytes, None, |_| None, Some((output, 0))) };
             }
         }
         if ends_alike(&matched) {
@@ -208,29 +205,21 @@ impl Shared {
             let keep = |at: usize| share.then(|| shared.wrapping_add(at));
             // Blocks that ranks own as a whole are contiguous over the chunks.
             let since = (first - self.geometry.block(0, self.rank).0) * item;
-            let write = |at: usize, result: *const u8, n: usize| match (&self.output, &scratch) {
-                // SAFETY:
-                // - results have room where they go, by the caller's promise; the own contribution to these very
-                //   elements was read, and those of later chunks are elsewhere, or kept apart.
-                (Target::Whole(output), _) => unsafe {
-                    output.write(first * item + at, n, result);
-                },
-                // SAFETY:
-                // - as above.
-                (Target::Owned(..), Some(kept)) => unsafe {
-                    Elements::Flat(kept.ptr()).write(since + at, n, result);
-                },
-                // SAFETY:
-                // - as above.
-                (Target::Owned(home, _), None) => unsafe {
-                    Elements::Flat(*home).write(since + at, n, result);
-                },
-                (Target::Nowhere, _) => {}
+            let flat;
+            let to = match (&self.output, &scratch) {
+                (Target::Whole(output), _) => Some((output, first * item)),
+                (&Target::Owned(home, _), kept) => {
+                    flat = Elements::Flat(kept.as_ref().map_or(home, Scratch::ptr));
+                    Some((&flat, since))
+                }
+                (Target::Nowhere, _) => None,
             };
             // SAFETY:
-            // - all have given; the place of results was read by all that take some, since they have given this
-            //   step after that.
-            unsafe { self.combine(from, n * item, Some(first * item), keep, write) };
+            // - all have given; the shared place of results was read by all that take some, since they have given
+            //   this step after that.
+            // - results have room where they go, by the caller's promise; the own contribution to these very
+            //   elements is there or was read, and those of later chunks are elsewhere, or kept apart.
+            unsafe { self.combine(from, n * item, Some(first * item), keep, to) };
             turn.done(step);
             if let (Target::Whole(output), true) = (&self.output, self.goal != Goal::Owner) {
                 for source in self.others() {
@@ -253,44 +242,70 @@ impl Shared {
 
     /// Combines `bytes` bytes of all ranks' contributions, in steps: `from` says where a rank's lie, `own`
     /// where this rank's begin in the input if they are not there, `keep` where results are wanted besides
-    /// where `write` brings them.
+    /// the output, from a byte of it on.
     ///
     /// # Safety
     /// - The contributions are there, and nobody writes them; the places of results have room and lie apart
-    ///   from them.
+    ///   from them, but that results may go where this rank's own contributions to them are.
     unsafe fn combine(
         &self,
         from: impl Fn(usize, usize) -> *const u8,
         bytes: usize,
         own: Option<usize>,
         keep: impl Fn(usize) -> Option<*mut u8>,
-        write: impl Fn(usize, *const u8, usize),
+        to: Option<(&Elements, usize)>,
     ) {
         let mut mine = Step(MaybeUninit::uninit());
         let mut sum = Step(MaybeUninit::uninit());
-        let step = self.fold.step_bytes();
-        for at in (0..bytes).step_by(step) {
-            let n = step.min(bytes - at);
+        let (mut own_hint, mut to_hint) = (0, 0);
+        let mut at = 0;
+        while at < bytes {
+            let own_run = own.map(|first| self.input.run(first + at, &mut own_hint));
+            let to_run = to.map(|(output, first)| output.run(first + at, &mut to_hint));
+            let mut n = self.fold.step_bytes().min(bytes - at);
+            for (_, run) in [own_run, to_run].into_iter().flatten() {
+                if run >= LEAST_RUN {
+                    n = n.min(run);
+                }
+            }
+            let contribution = own.zip(own_run).map(|(first, (place, run))| {
+                if run >= n {
+                    return place;
+                }
+                let mine = mine.0.as_mut_ptr().cast();
+                // SAFETY:
+                // - a step has room for it.
+                unsafe { self.input.read(first + at, n, mine) };
+                mine
+            });
             let blocks: SmallVec<[*const u8; 4]> = (0..self.ranks)
-                .map(|rank| match own.filter(|_| rank == self.rank) {
+                .map(|rank| match contribution.filter(|_| rank == self.rank) {
                     None => from(rank, at),
-                    Some(first) => self.input.flat(first + at).map_or_else(
-                        || {
-                            let mine = mine.0.as_mut_ptr().cast();
-                            // SAFETY:
-                            // - a step has room for it.
-                            unsafe { self.input.read(first + at, n, mine) };
-                            mine.cast_const()
-                        },
-                        <*mut u8>::cast_const,
-                    ),
+                    Some(place) => place,
                 })
                 .collect();
-            let result = keep(at).unwrap_or_else(|| sum.0.as_mut_ptr().cast());
+            let kept = keep(at);
+            // Contributions of lower ranks than the first two are added to what lies elsewhere.
+            let home = to_run
+                .filter(|&(place, run)| run >= n && (self.rank < 2 || Some(place) != contribution));
+            let result = home.map_or_else(
+                || kept.unwrap_or_else(|| sum.0.as_mut_ptr().cast()),
+                |(place, _)| place,
+            );
             // SAFETY:
-            // - every block holds `n` bytes of whole elements, and so does the place of the result.
-            unsafe { self.fold.combine(&blocks, result, n / self.item) };
-            write(at, result, n);
+            // - every block holds `n` bytes of whole elements, and so does the place of the result, which lies apart
+            //   from them or is one of the first two.
+            // - the other places have room.
+            unsafe {
+                self.fold.combine(&blocks, result, n / self.item);
+                if let Some(kept) = kept.filter(|&kept| kept != result) {
+                    std::ptr::copy_nonoverlapping(result.cast_const(), kept, n);
+                }
+                if let (Some((output, first)), None) = (to, home) {
+                    output.write(first + at, n, result);
+                }
+            }
+            at += n;
         }
     }
 

@@ -50,7 +50,9 @@ impl Gate {
                 numbered: None,
             });
         };
-        let settings = Settings::get()?;
+        let mut settings = Settings::get()?;
+        // What was said of this communicator is compared like what holds for all.
+        settings.allreduce = state.choice().unwrap_or(settings.allreduce);
         let sequence = state.next();
         Ok(Gate {
             comm,
@@ -72,7 +74,7 @@ impl Gate {
         let state = State::of(comm)?;
         match state.is_plain() {
             true => Ok((comm.plain(), None)),
-            false => Ok((comm, Some(state))),
+            false => Ok((comm.choosing(state.choice()), Some(state))),
         }
     }
 

@@ -44,6 +44,33 @@ pub enum Choice {
     Own,
 }
 
+impl Choice {
+    /// The byte of no choice.
+    pub(crate) const UNSAID: u8 = u8::MAX;
+    const ALL: [(Choice, &str); 3] = [
+        (Choice::Auto, "auto"),
+        (Choice::Mpi, "mpi"),
+        (Choice::Own, "own"),
+    ];
+
+    /// The choice of this name.
+    pub fn named(name: &str) -> Option<Choice> {
+        let found = Choice::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|(choice, _)| *choice)
+    }
+
+    /// That of `choice as u8`.
+    pub(crate) fn from_byte(byte: u8) -> Option<Choice> {
+        let found = Choice::ALL.iter().find(|(choice, _)| *choice as u8 == byte);
+        found.map(|(choice, _)| *choice)
+    }
+
+    fn name(self) -> &'static str {
+        let found = Choice::ALL.iter().find(|(choice, _)| *choice == self);
+        found.map_or("", |(_, name)| name)
+    }
+}
+
 /// Whether ranks of one node read each other's memory (Linux's cross-memory attach).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cma {
@@ -166,11 +193,10 @@ impl Settings {
             2 => Check::Off,
             _ => Check::Sampled,
         };
-        let allreduce = match choose("DLMPI_ALLREDUCE", &["auto", "mpi", "own"])? {
-            1 => Choice::Mpi,
-            2 => Choice::Own,
-            _ => Choice::Auto,
-        };
+        let names = Choice::ALL.map(|(_, name)| name);
+        let allreduce = Choice::ALL
+            .get(choose("DLMPI_ALLREDUCE", &names)?)
+            .map_or(Choice::Auto, |(choice, _)| *choice);
         Ok(Settings {
             check,
             allreduce,
@@ -220,11 +246,7 @@ impl Settings {
         } else {
             "logical"
         };
-        let allreduce = match self.allreduce {
-            Choice::Auto => "auto",
-            Choice::Mpi => "mpi",
-            Choice::Own => "own",
-        };
+        let allreduce = self.allreduce.name();
         let cma = match self.cma {
             Cma::Auto => "auto",
             Cma::Off => "off",

@@ -4,7 +4,7 @@
 //! itself tells, by the delete callback, when the communicator goes.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use mpi_runtime::{Keyval, Mpi};
@@ -58,6 +58,8 @@ pub(crate) struct State {
     revoked: AtomicBool,
     /// Peers need not be dlmpi.
     plain: AtomicBool,
+    /// Whose algorithms its reductions use, where that was said of it: [`Choice::from_byte`].
+    choice: AtomicU8,
 }
 
 static CREATING: Mutex<()> = Mutex::new(());
@@ -94,6 +96,7 @@ impl State {
             left: AtomicBool::new(false),
             revoked: AtomicBool::new(false),
             plain: AtomicBool::new(false),
+            choice: AtomicU8::new(Choice::UNSAID),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
         // SAFETY:
@@ -159,6 +162,16 @@ impl State {
     /// Makes it so, or not.
     pub fn set_plain(&self, plain: bool) {
         self.plain.store(plain, Ordering::Relaxed);
+    }
+
+    /// Whose algorithms reductions use, where that was said of this communicator.
+    pub fn choice(&self) -> Option<Choice> {
+        Choice::from_byte(self.choice.load(Ordering::Relaxed))
+    }
+
+    /// Says so.
+    pub fn set_choice(&self, choice: Choice) {
+        self.choice.store(choice as u8, Ordering::Relaxed);
     }
 
     /// The number of the call that is being made, from 1 on.
