@@ -4,6 +4,7 @@ when ranks have different settings. The cases themselves are in tests/mpi/test_a
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,22 +12,56 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+CASES = ["-m", "mpi4py", "-m", "pytest", "-p", "no:cacheprovider", "-q", "--with-mpi", "-m", "mpi"]
+CASES += [str(ROOT / "tests" / "mpi" / "test_algorithms.py")]
 # A third of the cases: the suites of tests/mpi run all of them under the default setting.
 SOME = "bits or in_place or many or sub_communicators or float32 or bfloat16-"
 
+# Less, for the ways that only ranks take which are many or far apart.
+FEW = "bits or in_place or first or Reduce-AVG or Allreduce-MAX"
+
 
 # Under the default setting large contributions are read out of each other's memory, here none are.
-@pytest.mark.parametrize(("setting", "ranks"), [("own", 3), ("mpi", 2)])
-def test_every_algorithm_gives_the_same_numbers(venv, environment, setting, ranks):
-    command = [str(venv / "bin" / "mpiexec"), "-n", str(ranks), str(venv / "bin" / "python")]
-    command += ["-m", "mpi4py", "-m", "pytest", "-p", "no:cacheprovider", "-q", "--with-mpi"]
-    command += ["-m", "mpi", "-k", SOME, str(ROOT / "tests" / "mpi" / "test_algorithms.py")]
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("own", "3", SOME, "direct exchange"),
+        ("mpi", "2", SOME, "library"),
+        ("ring", "3", FEW, "ring"),
+        ("halving", "3", FEW, "halving"),
+    ],
+)
+def test_every_algorithm_gives_the_same_numbers(venv, environment, tmp_path, row):
+    setting, ranks, cases, taken = row
+    start = ["-n", ranks, str(venv / "bin" / "python"), *CASES, "-k", cases]
     settings = {"DLMPI_ALLREDUCE": setting, "DLMPI_CMA": "off"}
-    variables = {**environment, **settings, "DLMPI_TEST_DEADLINE": "60"}
+    assert taken in ways(venv, environment | settings, tmp_path, start)
+
+
+def test_nodes_reduce_within_and_then_between_them(venv, environment, tmp_path):
+    """Ranks whose host names differ run on different nodes, as far as anybody can tell."""
+    named = subprocess.run(["unshare", "--uts", "hostname", "one"], check=False)
+    if named.returncode != 0:
+        pytest.skip("this user may not name a host of his own")
+    start = []
+    for node, ranks in (("one", "2"), ("two", "1")):
+        name = ["unshare", "--uts", "sh", "-c", f'hostname node-{node}; exec "$@"', "sh"]
+        rank = [str(venv / "bin" / "python"), *CASES, "-k", FEW]
+        start += [":", "-n", ranks, *name, *rank]
+    settings = {"DLMPI_ALLREDUCE": "two-level"}
+    assert "two levels" in ways(venv, environment | settings, tmp_path, start[1:])
+
+
+def ways(venv, environment, folder, start):
+    """Run the cases; the ways that their reductions took."""
+    trace = folder / "job.json"
+    variables = {**environment, "DLMPI_TEST_DEADLINE": "60", "DLMPI_TRACE": str(trace)}
+    command = [str(venv / "bin" / "mpiexec"), *start]
     done = subprocess.run(
         command, cwd=ROOT, env=variables, timeout=280, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return set(re.findall(r'"algorithm": ?"([^"]*)"', trace.read_text()))
 
 
 SCRIPT = """
@@ -74,7 +109,10 @@ def test_a_communicator_has_a_setting_of_its_own(run_script, tmp_path):
 
 def test_a_wrong_setting_is_named(run_script):
     outcome = run_script(SCRIPT.replace('["own", "mpi"][rank]', '"fast"'))
-    assert "DLMPI_ALLREDUCE=fast: expected one of auto, mpi, own" in outcome.text, outcome.text
+    assert (
+        "DLMPI_ALLREDUCE=fast: expected one of auto, mpi, own, ring, halving, two-level"
+        in outcome.text
+    ), outcome.text
 
 
 DIFFERENT = """

@@ -109,6 +109,39 @@ def test_bits_are_equal_on_all_ranks_and_from_call_to_call(comm, rng, name, n):
     assert len(set(comm.allgather(in_place))) == 1
 
 
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+@pytest.mark.parametrize("blocks_between", [False, True])
+def test_the_first_ones_are_not_waited_for(comm, rng, name, blocks_between):
+    """Ranks learn where they run while calls are under way, which then go the blocking way."""
+    dtype, fresh, n = BY_NAME[name], comm.Dup(), 300_007
+    sent = [dtype.encode(rng.normal(size=n)) for _ in range(comm.size)]
+
+    def box(stored):
+        return Box("numpy", dtype, LAYOUT["compact"], len(stored), rng).fill(stored)
+
+    mine, poison = box(sent[comm.rank]), np.zeros(n, dtype.store)
+    outs = [box(poison) for _ in range(3)]
+    small, tail = box(sent[comm.rank][:5]), box(poison[:5])
+    root = box(poison) if comm.rank == comm.size - 1 else None
+    requests = [
+        fresh.Iallreduce(small.tensor, tail.tensor),
+        fresh.Iallreduce(mine.tensor, outs[0].tensor),
+        fresh.Ireduce(mine.tensor, root and root.tensor, root=comm.size - 1),
+        fresh.Iallreduce(mine.tensor, outs[1].tensor),
+    ]
+    if blocks_between:
+        fresh.Allreduce(mine.tensor, outs[2].tensor)
+    MPI.Request.Waitall(requests[::-1])
+    if not blocks_between:
+        fresh.Allreduce(mine.tensor, outs[2].tensor)
+    for out in (*outs, root) if root else outs:
+        check(dtype, "SUM", sent, out.flat())
+        assert out.flat().tobytes() == outs[2].flat().tobytes()
+    check(dtype, "SUM", [s[:5] for s in sent], tail.flat())
+    mine.expect_untouched()
+    fresh.Free()
+
+
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "int16"])
 @pytest.mark.parametrize("n", [7, 40_009])
 def test_in_place(comm, rng, name, n):

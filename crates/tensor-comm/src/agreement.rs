@@ -154,7 +154,7 @@ proptest! {
         n in prop_oneof![Just(0usize), 1usize..1000, 1000usize..1_000_000, (1usize << 31)..(1 << 33)],
         large_counts in any::<bool>(),
         one_call in any::<bool>(),
-        choice in prop::sample::select(&[Choice::Auto, Choice::Mpi, Choice::Own][..]),
+        choice in prop::sample::select(&[Choice::Auto, Choice::Mpi, Choice::Own, Choice::Ring, Choice::Halving, Choice::TwoLevel][..]),
         place in prop::sample::select(&[Place::Unknown, Place::Together, Place::Crowded, Place::Apart][..]),
         shares in prop::sample::select(&[Shares::Unknown, Shares::No, Shares::Yes][..]),
         settled in any::<bool>(),

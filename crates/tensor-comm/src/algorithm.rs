@@ -7,7 +7,7 @@ use mpi_runtime::Family;
 
 use crate::agreed::{Agreed, Place, Shares, Standing};
 use crate::call::CallKind;
-use crate::direct;
+use crate::direct::{self, Pattern};
 use crate::ground::settings::Choice;
 use crate::kernels::{self, ReduceOp};
 
@@ -18,22 +18,41 @@ pub enum Algorithm {
     Library,
     /// Direct exchange over point-to-point messages (`direct.rs`).
     Direct,
+    /// By messages in rounds (`direct/rounds.rs`).
+    Rounds(Pattern),
     /// Through memory that the ranks share (`direct/shared.rs`).
     Shared,
 }
 
 /// The algorithm for a reduction by `op`.
 pub(crate) fn algorithm(agreed: &Agreed, dtype: DType, op: ReduceOp) -> Algorithm {
-    if !possible(agreed, dtype, op) || agreed.facts.choice == Choice::Mpi {
-        return Algorithm::Library;
+    let standing = agreed.facts.standing;
+    let pattern = match agreed.facts.choice {
+        _ if !possible(agreed, dtype, op) => return Algorithm::Library,
+        Choice::Mpi => return Algorithm::Library,
+        Choice::Ring => Some(Pattern::Ring),
+        Choice::Halving => Some(Pattern::Halving),
+        Choice::TwoLevel => return between(standing.place),
+        Choice::Auto | Choice::Own => None,
+    };
+    if let Some(pattern) = pattern {
+        return Algorithm::Rounds(pattern);
     }
-    let own = agreed.facts.choice == Choice::Own;
-    if agreed.facts.standing.shares == Shares::Yes && worth_sharing(agreed, dtype) {
+    if standing.shares == Shares::Yes && worth_sharing(agreed, dtype) {
         Algorithm::Shared
-    } else if own || worth_messages(agreed, dtype) {
+    } else if agreed.facts.choice == Choice::Own {
         Algorithm::Direct
     } else {
-        Algorithm::Library
+        by_messages(agreed, dtype)
+    }
+}
+
+/// Node by node, once it is known which there are; on one node there is but one level.
+fn between(place: Place) -> Algorithm {
+    match place {
+        Place::Unknown => Algorithm::Library,
+        Place::Apart => Algorithm::Rounds(Pattern::TwoLevel),
+        Place::Together | Place::Crowded => Algorithm::Direct,
     }
 }
 
@@ -48,7 +67,7 @@ pub(crate) fn open(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
     };
     let wanted = |place| {
         let places = match place {
-            Place::Unknown => &[Place::Together, Place::Crowded][..],
+            Place::Unknown => &[Place::Together, Place::Crowded, Place::Apart][..],
             _ => &[place][..],
         };
         places.iter().any(|&place| {
@@ -58,7 +77,7 @@ pub(crate) fn open(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
                 && (agreed.facts.standing.settled || bytes(agreed, dtype) >= LARGE);
             (shares == Shares::Unknown && shared)
                 || (agreed.facts.standing.place == Place::Unknown
-                    && on(place, Shares::No) == Algorithm::Direct)
+                    && on(place, Shares::No) != Algorithm::Library)
         })
     };
     (place == Place::Unknown || shares == Shares::Unknown) && wanted(place)
@@ -68,7 +87,7 @@ pub(crate) fn open(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
 pub(crate) fn may_share(choice: Choice, place: Place, ranks: usize) -> bool {
     (2..=MOST).contains(&ranks)
         && match choice {
-            Choice::Mpi => false,
+            Choice::Mpi | Choice::Ring | Choice::Halving | Choice::TwoLevel => false,
             Choice::Auto => place == Place::Together || (place == Place::Crowded && ranks <= CROWD),
             Choice::Own => matches!(place, Place::Together | Place::Crowded),
         }
@@ -117,19 +136,36 @@ fn worth_sharing(agreed: &Agreed, dtype: DType) -> bool {
     worth && bytes < most
 }
 
-/// Whether direct exchange is the faster way.
-fn worth_messages(agreed: &Agreed, dtype: DType) -> bool {
+/// Which way by messages is the fastest one.
+fn by_messages(agreed: &Agreed, dtype: DType) -> Algorithm {
     let (ranks, bytes) = (agreed.facts.size as usize, bytes(agreed, dtype));
     let narrow = kernels::widen(dtype).is_some();
-    match agreed.facts.standing.place {
-        Place::Unknown | Place::Apart => false,
+    let worth = match agreed.facts.standing.place {
+        Place::Unknown => false,
+        Place::Apart => return apart(agreed, narrow, bytes),
         Place::Together => bytes >= least(agreed, narrow, ranks),
         Place::Crowded => bytes >= least_crowded(narrow, ranks, agreed.facts.standing.reads),
+    };
+    match worth {
+        true => Algorithm::Direct,
+        false => Algorithm::Library,
+    }
+}
+
+/// The same where ranks run on several nodes.
+fn apart(agreed: &Agreed, narrow: bool, bytes: usize) -> Algorithm {
+    let whole = matches!(agreed.kind, CallKind::Allreduce | CallKind::Reduce);
+    // Libraries send 16 bits as 32.
+    match whole && narrow && bytes >= LEAST_APART {
+        true => Algorithm::Rounds(Pattern::TwoLevel),
+        false => Algorithm::Library,
     }
 }
 
 /// Bytes from which chunks are small for as many waits as they take.
 const MOST_SHARED: usize = 16 << 20;
+/// Bytes from which 16-bit floats go by two levels between nodes.
+const LEAST_APART: usize = 64 << 10;
 /// Bytes from which a single reduction is worth a set-up.
 const LARGE: usize = 32 << 10;
 /// Ranks up to which every one exchanges with every other one.
@@ -166,13 +202,29 @@ mod tests {
     use super::*;
     use crate::agreed::{AgreedOp, CommFacts};
 
-    fn chosen_with(
+    fn chosen(kind: CallKind, dtype: DType, bytes: usize, place: Place, ranks: u32) -> Algorithm {
+        algorithm(
+            &agreed(kind, dtype, bytes, place, ranks),
+            dtype,
+            ReduceOp::Sum,
+        )
+    }
+
+    fn agreed(kind: CallKind, dtype: DType, bytes: usize, place: Place, ranks: u32) -> Agreed {
+        let standing = Standing {
+            place,
+            ..Standing::NONE
+        };
+        agreed_with((kind, dtype, bytes), ranks, standing.by_messages(), Family::OpenMpi)
+    }
+
+    fn agreed_with(
         (kind, dtype, bytes): (CallKind, DType, usize),
         ranks: u32,
         standing: Standing,
         family: Family,
-    ) -> Algorithm {
-        let agreed = Agreed {
+    ) -> Agreed {
+        Agreed {
             kind,
             dtype: Some(dtype),
             elements: bytes / dtype.itemsize().expect("whole bytes"),
@@ -185,17 +237,52 @@ mod tests {
                 standing,
                 family,
             },
-        };
-        algorithm(&agreed, dtype, ReduceOp::Sum)
+        }
     }
 
-    fn chosen(kind: CallKind, dtype: DType, bytes: usize, place: Place, ranks: u32) -> Algorithm {
-        let standing = Standing {
-            place,
-            ..Standing::NONE
-        };
-        let call = (kind, dtype, bytes);
-        chosen_with(call, ranks, standing.by_messages(), Family::OpenMpi)
+    /// A non-blocking call may find on one rank that it is known where the ranks run, and on another not yet.
+    #[test]
+    fn a_call_that_is_not_open_does_not_hang_on_the_place() {
+        let choices = [
+            Choice::Auto,
+            Choice::Mpi,
+            Choice::Own,
+            Choice::Ring,
+            Choice::Halving,
+            Choice::TwoLevel,
+        ];
+        let kinds = [
+            CallKind::Allreduce,
+            CallKind::Reduce,
+            CallKind::ReduceScatterBlock,
+        ];
+        let mut open_ones = 0;
+        for choice in choices {
+            for (kind, dtype) in kinds
+                .into_iter()
+                .flat_map(|k| [(k, DType::F32), (k, DType::BF16)])
+            {
+                for (bytes, ranks) in (2..31).flat_map(|e| [(1 << e, 2), (1 << e, 5), (1 << e, 64)])
+                {
+                    let mut facts = agreed(kind, dtype, bytes, Place::Unknown, ranks);
+                    facts.facts.choice = choice;
+                    if open(&facts, dtype, ReduceOp::Sum) {
+                        open_ones += 1;
+                        continue;
+                    }
+                    let unknown = algorithm(&facts, dtype, ReduceOp::Sum);
+                    for place in [Place::Together, Place::Crowded, Place::Apart] {
+                        facts.facts.standing.place = place;
+                        assert_eq!(
+                            algorithm(&facts, dtype, ReduceOp::Sum),
+                            unknown,
+                            "{facts:?}"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(open_ones > 100);
     }
 
     #[test]
@@ -218,15 +305,16 @@ mod tests {
             (Reduce, 64 << 10, 4, Family::Mpich, Library),
         ];
         for (kind, bytes, ranks, family, expected) in rows {
-            let got = chosen_with((kind, DType::F32, bytes), ranks, standing, family);
+            let agreed = agreed_with((kind, DType::F32, bytes), ranks, standing, family);
+            let got = algorithm(&agreed, DType::F32, ReduceOp::Sum);
             assert_eq!(got, expected, "{kind:?} {bytes} {ranks} {family:?}");
         }
         let blind = Standing {
             reads: false,
             ..standing
         };
-        let got = chosen_with((Allreduce, DType::F32, 256 << 10), 4, blind, Family::Mpich);
-        assert_eq!(got, Library);
+        let agreed = agreed_with((Allreduce, DType::F32, 256 << 10), 4, blind, Family::Mpich);
+        assert_eq!(algorithm(&agreed, DType::F32, ReduceOp::Sum), Library);
     }
 
     #[test]
@@ -234,6 +322,7 @@ mod tests {
         use Algorithm::{Direct, Library};
         use CallKind::{Allreduce, Reduce, Scan};
         let (f32, bf16) = (DType::F32, DType::BF16);
+        let two_level = Algorithm::Rounds(Pattern::TwoLevel);
         let rows = [
             (Allreduce, f32, 8, Place::Together, 2, Library),
             (Allreduce, f32, 1 << 20, Place::Together, 2, Direct),
@@ -244,6 +333,8 @@ mod tests {
             (Allreduce, bf16, 1 << 20, Place::Crowded, 8, Direct),
             (Allreduce, f32, 1 << 30, Place::Crowded, 8, Library),
             (Allreduce, f32, 1 << 30, Place::Apart, 2, Library),
+            (Allreduce, bf16, 1 << 20, Place::Apart, 8, two_level),
+            (Allreduce, bf16, 1 << 10, Place::Apart, 8, Library),
             (Allreduce, f32, 1 << 30, Place::Unknown, 2, Library),
             (Allreduce, f32, 1 << 30, Place::Together, 64, Library),
             (Scan, f32, 1 << 30, Place::Together, 2, Library),

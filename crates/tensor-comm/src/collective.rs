@@ -35,18 +35,14 @@ fn pass_and_run(gate: &Gate, call: &Call, span: &mut Option<Span>) -> Result<()>
     if asks {
         gate.pass(Some(call))?;
     }
-    match plan(*comm, call, Some(gate.standing())) {
+    let standing = gate.standing();
+    let made = |standing| plan(*comm, call, Some(standing));
+    match made(standing) {
         Ok(ready) => {
             if !asks {
                 gate.pass(Some(call))?;
             }
-            if ready.open {
-                drop(ready);
-                gate.agree_standing()?;
-                let ready = plan(*comm, call, Some(gate.standing()))?;
-                trace::takes(span, || Taken::of(&ready));
-                return ready.run(*comm, gate);
-            }
+            let ready = gate.settle((ready, standing), |plan| plan.open, made)?;
             trace::takes(span, || Taken::of(&ready));
             ready.run(*comm, gate)
         }

@@ -18,6 +18,8 @@ mod geometry;
 mod messages;
 mod near;
 mod places;
+mod rounds;
+mod schedule;
 mod shared;
 
 use std::cell::Cell;
@@ -37,6 +39,8 @@ pub(crate) use elements::{Elements, Piece};
 pub(crate) use fold::Fold;
 pub(crate) use geometry::{Extent, Geometry, USUAL_ROOM};
 pub(crate) use near::LEAST as NEAR;
+pub(crate) use rounds::Route;
+pub use schedule::Pattern;
 pub(crate) use shared::{Shared, Target, block_bytes};
 
 /// One number of many, to compare.
@@ -99,7 +103,7 @@ pub(crate) enum Progress {
     Ended,
 }
 
-/// A reduction by direct exchange, ready.
+/// A reduction by messages, ready.
 pub(crate) struct Direct {
     pub mpi: &'static Mpi,
     pub rank: usize,
@@ -108,6 +112,8 @@ pub(crate) struct Direct {
     pub goal: Goal,
     pub fold: Fold,
     pub wire: WireType,
+    /// How blocks go where ranks don't exchange them directly.
+    pub route: Option<Route>,
     /// This rank's contributions.
     pub input: *mut u8,
     pub output: Output,
@@ -134,6 +140,8 @@ pub(crate) struct Flight<D> {
     /// Where owned results are kept that have no place in the tensor: one block for even chunks and one
     /// for odd ones, since they are still leaving when the next contributions arrive; or all of them.
     results: *mut u8,
+    /// Where partial results are kept that have no place in the tensor.
+    work: *mut u8,
     /// Where ranks read each other's memory.
     near: Option<near::Near>,
     conveyor: Option<Box<Conveyor>>,
@@ -162,6 +170,8 @@ enum Stage {
     Exchange(usize),
     /// The contributions to this chunk are combined.
     Combine(usize),
+    /// This round of this chunk is next.
+    Round(usize, usize),
     /// Ranks read each other's memory: how far this one is.
     Near(near::Stage),
     /// The last results have come.
@@ -194,13 +204,18 @@ impl Direct {
 
     /// With the scratch memory that messages need, the most that any way needs.
     pub fn with_room(self) -> Result<Direct> {
-        let (arrivals, results) = self.room();
-        self.scratch.set(Some(Scratch::new(arrivals + results)?));
+        let (arrivals, results, work) = self.room();
+        self.scratch
+            .set(Some(Scratch::new(arrivals + results + work)?));
         Ok(self)
     }
 
-    /// Bytes of scratch memory for contributions that arrive, and for results without a place in the tensor.
-    fn room(&self) -> (usize, usize) {
+    /// Bytes of scratch memory for contributions that arrive, for results without a place in the tensor, and for
+    /// partial results.
+    fn room(&self) -> (usize, usize, usize) {
+        if let Some(route) = &self.route {
+            return self.room_on(route);
+        }
         let item = self.wire.bytes;
         let block = self.geometry.largest() * item;
         let results = match self.output {
@@ -208,7 +223,17 @@ impl Direct {
             Output::Nowhere => 2 * block,
             Output::Owned(_, true) => self.owned() * item,
         };
-        ((self.ranks - 1) * block, results)
+        ((self.ranks - 1) * block, results, 0)
+    }
+
+    /// In words.
+    pub fn name(&self) -> &'static str {
+        match self.route.as_ref().map(|route| route.pattern) {
+            None => "direct exchange",
+            Some(Pattern::Ring) => "ring",
+            Some(Pattern::Halving) => "halving",
+            Some(Pattern::TwoLevel) => "two levels",
+        }
     }
 
     /// Elements that this rank owns.
@@ -247,6 +272,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             receives: SmallVec::new(),
             statuses: None,
             results: std::ptr::null_mut(),
+            work: std::ptr::null_mut(),
             arrivals: std::ptr::null_mut(),
             scratch: None,
             near: None,
@@ -264,8 +290,10 @@ impl<D: Deref<Target = Direct>> Flight<D> {
 
     /// Scratch memory for messages.
     fn make_room(&mut self) -> Result<()> {
-        let (arrivals, results) = self.call.room();
-        self.take_scratch(arrivals, results)
+        let (arrivals, results, work) = self.call.room();
+        self.take_scratch(arrivals, results + work)?;
+        self.work = self.results.wrapping_add(results);
+        Ok(())
     }
 
     fn take_scratch(&mut self, arrivals: usize, results: usize) -> Result<()> {
@@ -320,6 +348,11 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                         };
                     }
                     Stage::Exchange(_) => {}
+                    Stage::Round(chunk, _) if chunk >= chunks => self.stage = Stage::End,
+                    Stage::Round(chunk, round) => {
+                        let (chunk, round) = self.round(chunk, round)?;
+                        self.stage = Stage::Round(chunk, round);
+                    }
                     Stage::Near(stage) => {
                         self.stage = self.approach(stage)?;
                         if !block && self.requests.is_empty() {
@@ -356,6 +389,8 @@ impl<D: Deref<Target = Direct>> Flight<D> {
         unsafe {
             self.stage = if self.near.is_some() {
                 Stage::Near(self.greet()?)
+            } else if self.call.route.is_some() {
+                Stage::Round(0, 0)
             } else {
                 Stage::Exchange(0)
             };

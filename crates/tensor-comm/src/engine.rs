@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 use crate::ground::process;
 use crate::watch::{self, About, Watcher};
 
-pub(crate) use collective::Collective;
 pub use collective::Issue;
+pub(crate) use collective::{Collective, Open};
 pub use handle::{Handle, Keep};
 pub(crate) use message::Passing;
 pub use message::{Came, Envelope};

@@ -7,6 +7,7 @@
 //! Nothing here knows tensors; a call arrives as a [`Fingerprint`](fingerprint::Fingerprint).
 
 pub(crate) mod arena;
+pub(crate) mod asking;
 pub(crate) mod awareness;
 pub(crate) mod exchange;
 pub(crate) mod fingerprint;

@@ -6,7 +6,7 @@ use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
-use crate::engine::{self, Collective, Handle, Issue, Keep};
+use crate::engine::{self, Collective, Handle, Issue, Keep, Open};
 use crate::error::{Error, Result};
 use crate::ground::awareness::Way;
 use crate::ground::exchange::Exchange;
@@ -68,7 +68,15 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
                 false => gate.exchange(Some(call)).map(Exchange::noting_the_site),
             };
             let order = (Arc::clone(state), gate.tag());
-            Collective::ordered(plan, order, exchange, (watched, span))
+            if plan.open && !asks {
+                // What it is planned for is not known yet; the others have come to this call, too.
+                drop(plan);
+                state.ask_place();
+                let call = Open(call.clone());
+                Collective::open(call, order, exchange, (watched, span))
+            } else {
+                Collective::ordered(plan, order, exchange, (watched, span))
+            }
         }
         (Err(why), _) if asks => return Err(why),
         (Err(why), _) => return Err(tell(&gate, why)),

@@ -62,6 +62,7 @@ pub use arrival::{overruns, receive_present};
 pub use call::{Call, CallKind, Op};
 pub use collective::{Announced, announce, is_plain, refuse, revoke, run, set_choice, set_plain};
 pub use comm::Comm;
+pub use direct::Pattern;
 pub use dlpack_core::{DType, Device, Layout, View};
 pub use error::{Error, Result};
 pub use fits::{Arrived, Capacity, tells_of_pairs};

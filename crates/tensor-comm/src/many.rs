@@ -73,12 +73,13 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
     let ready = check(*comm, tensors).and_then(|()| {
         let (groups, alone) = (groups(tensors), alone(tensors));
         // Everything that a call can refuse is refused before the first one is made.
+        let standing = gate.standing();
         for group in &groups {
-            describe(*comm, group.dtype, group.elements, op, gate)?;
+            describe(*comm, group.dtype, group.elements, op, standing)?;
         }
         for bucket in &alone {
             let dtype = tensors[bucket.tensors[0]].dtype();
-            describe(*comm, dtype, bucket.elements, op, gate)?;
+            describe(*comm, dtype, bucket.elements, op, standing)?;
         }
         // Nor may a rank that others wait for find out that it has no memory: what is had here stays with the thread.
         let together = |group: &Group| group.elements * group.dtype.itemsize().unwrap_or(1);
@@ -92,11 +93,10 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
     };
     gate.pass_as(|sequence, settings| Fingerprint::of_many(tensors, op, sequence, settings))?;
     for group in &groups {
-        let mut wire = describe(*comm, group.dtype, group.elements, op, gate)?;
-        if wire.open {
-            gate.agree_standing()?;
-            wire = describe(*comm, group.dtype, group.elements, op, gate)?;
-        }
+        let standing = gate.standing();
+        let described = |standing| describe(*comm, group.dtype, group.elements, op, standing);
+        let first = (described(standing)?, standing);
+        let wire = gate.settle(first, |wire| wire.open, described)?;
         if wire.algorithm == Algorithm::Shared {
             share(gate, tensors, group, &wire)?;
             continue;
@@ -213,7 +213,7 @@ impl Bucket {
 }
 
 /// What goes over the wire in the reduction of so many elements; refuses what has no meaning.
-fn describe(comm: Comm, dtype: DType, elements: usize, op: Op, gate: &Gate) -> Result<Wire> {
+fn describe(comm: Comm, dtype: DType, elements: usize, op: Op, standing: Standing) -> Result<Wire> {
     wire(&Agreed {
         kind: CallKind::Allreduce,
         dtype: Some(dtype),
@@ -222,7 +222,7 @@ fn describe(comm: Comm, dtype: DType, elements: usize, op: Op, gate: &Gate) -> R
         // Tensors in many places are not read by others.
         facts: comm.facts(Some(Standing {
             reads: false,
-            ..gate.standing()
+            ..standing
         }))?,
     })
 }
@@ -316,12 +316,10 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
         .collect();
     let reduce = |view: View| {
         let call = in_place(view, op);
-        let mut ready = plan(comm, &call, Some(gate.standing()))?;
-        if ready.open {
-            drop(ready);
-            gate.agree_standing()?;
-            ready = plan(comm, &call, Some(gate.standing()))?;
-        }
+        let standing = gate.standing();
+        let made = |standing| plan(comm, &call, Some(standing));
+        let first = (made(standing)?, standing);
+        let ready = gate.settle(first, |plan| plan.open, made)?;
         ready.run(comm, gate)
     };
     let (Some(first), false) = (views.first(), views.len() == 1) else {

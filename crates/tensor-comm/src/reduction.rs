@@ -13,7 +13,9 @@ use crate::algorithm::Algorithm;
 use crate::arg::Arg;
 use crate::call::{Call, CallKind, Op};
 use crate::comm::{Comm, Role};
-use crate::direct::{self, Direct, Elements, Fold, Geometry, Goal, Output, Shared, block_bytes};
+use crate::direct::{
+    self, Direct, Elements, Fold, Geometry, Goal, Output, Route, Shared, block_bytes,
+};
 use crate::error::{Error, Result, value_error};
 use crate::ground::settings::Choice;
 use crate::movement::{block_count, elements};
@@ -98,17 +100,23 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
     let (mut direct, mut shared) = (None, None);
     match wire.algorithm {
         Algorithm::Library => {}
-        Algorithm::Direct => {
+        Algorithm::Direct | Algorithm::Rounds(_) => {
             let (extent, goal, fold, input, output) = own(call, &wire, &counts, sides, ranks)?;
             let item = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
+            let route = match wire.algorithm {
+                Algorithm::Rounds(pattern) => Some(Route::new(comm, pattern, goal, &fold)?),
+                _ => None,
+            };
+            let blocks = route.as_ref().map_or(ranks, |route| route.schedule.blocks);
             let made = Direct {
                 mpi: comm.mpi(),
                 rank,
                 ranks,
-                geometry: Geometry::new(extent, ranks, item),
+                geometry: Geometry::new(extent, blocks, item),
                 goal,
                 fold,
                 wire: wire_type(comm.mpi(), wire.element.dtype(), item)?,
+                route,
                 input,
                 output,
                 label: label(call, &wire, &counts),

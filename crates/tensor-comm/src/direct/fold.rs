@@ -145,6 +145,60 @@ impl Fold {
         }
     }
 
+    /// The dtype in which partial results travel.
+    pub fn wide(&self) -> DType {
+        match self.form {
+            Form::Plain(_) => self.dtype,
+            Form::Widened { to, .. } => to,
+        }
+    }
+
+    /// Makes partial results of `n` elements.
+    ///
+    /// # Safety
+    /// - `from` is valid for `n` elements; `to` has room for as many partial results and lies apart, or is `from`.
+    pub unsafe fn load(&self, from: *const u8, to: *mut u8, n: usize) {
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe {
+            match self.form {
+                Form::Widened { widen, .. } => widen(from, to.cast(), n),
+                Form::Plain(_) if from == to => {}
+                Form::Plain(_) => std::ptr::copy_nonoverlapping(from, to, n * self.item),
+            }
+        }
+    }
+
+    /// Combines `n` partial results with those at `into`.
+    ///
+    /// # Safety
+    /// - Both are valid for so many, and lie apart.
+    pub unsafe fn join(&self, from: *const u8, into: *mut u8, n: usize) {
+        let (Form::Plain(kernel) | Form::Widened { kernel, .. }) = self.form;
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe { kernel(from, into, n) };
+    }
+
+    /// Makes results of `n` partial results, which may change.
+    ///
+    /// # Safety
+    /// - `from` is valid for so many; `to` has room for `n` elements and lies apart, or is `from`.
+    pub unsafe fn finish(&self, from: *mut u8, to: *mut u8, n: usize) {
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe {
+            if let Some(divisor) = self.mean {
+                kernels::scale(self.wide(), from, n, divisor);
+            }
+            match self.form {
+                Form::Widened { narrow, .. } => narrow(from.cast(), to, n),
+                Form::Plain(_) if from == to => {}
+                Form::Plain(_) => std::ptr::copy_nonoverlapping(from, to, n * self.item),
+            }
+        }
+    }
+
     /// Combines `n` elements.
     ///
     /// # Safety
@@ -323,6 +377,34 @@ mod tests {
                 fold(mean, &values, own, true),
                 vec![bf16::from_f32(64.75); 3000]
             );
+        }
+    }
+
+    #[test]
+    fn partial_results_are_rounded_and_divided_at_the_end() {
+        let n = 3000;
+        for (mean, expected) in [(false, 260.0), (true, 64.75)] {
+            let fold = Fold::new(ReduceOp::Sum, DType::BF16, 4, mean).expect("a kernel");
+            assert_eq!(fold.wide(), DType::F32);
+            let mut partial = [256.0, 1.0, 1.0, 1.0].map(|x| {
+                let (stored, mut partial) = (vec![bf16::from_f32(x); n], vec![f32::NAN; n]);
+                // SAFETY:
+                // - both hold `n` elements.
+                unsafe { fold.load(stored.as_ptr().cast(), partial.as_mut_ptr().cast(), n) };
+                partial
+            });
+            let mut out = vec![bf16::NAN; n];
+            // In the order of a tree, and of a ring.
+            for (from, into) in [(0, 1), (2, 3), (1, 3)] {
+                let (from, into) = (partial[from].clone(), partial[into].as_mut_ptr());
+                // SAFETY:
+                // - both hold `n` partial results.
+                unsafe { fold.join(from.as_ptr().cast(), into.cast(), n) };
+            }
+            // SAFETY:
+            // - there are `n` partial results, and room for as many elements.
+            unsafe { fold.finish(partial[3].as_mut_ptr().cast(), out.as_mut_ptr().cast(), n) };
+            assert_eq!(out, vec![bf16::from_f32(expected); n]);
         }
     }
 }

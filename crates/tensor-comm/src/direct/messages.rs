@@ -10,6 +10,7 @@ use mpi_runtime::{Mpi, StatusArray, StatusPtr};
 use super::{Direct, Flight, Lane, Receive};
 use crate::error::{Error, Result};
 use crate::ground::process;
+use crate::wiretype::WireType;
 
 /// How often a receive that was called off is looked at: a message may be in the middle of coming.
 const CALLED_OFF: u32 = 100_000;
@@ -18,7 +19,22 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// # Safety
     /// - `n` elements may be written at `at` until the message has landed.
     pub(super) unsafe fn receive(&mut self, at: *mut u8, n: usize, source: usize) -> Result<()> {
-        let Direct { mpi, wire, .. } = *self.call;
+        let wire = self.call.wire;
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe { self.receive_as(wire, at, n, source) }
+    }
+
+    /// # Safety
+    /// - `n` elements of this type may be written at `at` until the message has landed.
+    pub(super) unsafe fn receive_as(
+        &mut self,
+        wire: WireType,
+        at: *mut u8,
+        n: usize,
+        source: usize,
+    ) -> Result<()> {
+        let mpi = self.call.mpi;
         if n > 0 {
             let count = (n * wire.units) as i64;
             let Lane { comm, tag, .. } = self.lane;
@@ -38,7 +54,22 @@ impl<D: Deref<Target = Direct>> Flight<D> {
     /// # Safety
     /// - `n` elements lie at `at` until the message has left.
     pub(super) unsafe fn send(&mut self, at: *const u8, n: usize, target: usize) -> Result<()> {
-        let Direct { mpi, wire, .. } = *self.call;
+        let wire = self.call.wire;
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe { self.send_as(wire, at, n, target) }
+    }
+
+    /// # Safety
+    /// - `n` elements of this type lie at `at` until the message has left.
+    pub(super) unsafe fn send_as(
+        &mut self,
+        wire: WireType,
+        at: *const u8,
+        n: usize,
+        target: usize,
+    ) -> Result<()> {
+        let mpi = self.call.mpi;
         if n > 0 {
             let count = match self.failed {
                 None => (n * wire.units) as i64,

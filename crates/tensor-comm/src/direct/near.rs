@@ -56,7 +56,7 @@ impl Near {
     /// Where it is possible and worth it: known to all ranks alike.
     pub fn of(call: &Direct, lane: &Lane) -> Option<Near> {
         let peers = Arc::clone(lane.peers.as_ref()?);
-        let worth = call.geometry.elements() * call.wire.bytes >= LEAST;
+        let worth = call.route.is_none() && call.geometry.elements() * call.wire.bytes >= LEAST;
         worth.then(|| Near {
             peers,
             places: vec![[0; 4]; call.ranks].into(),

@@ -1,8 +1,8 @@
 //! One non-blocking collective as a state machine.
 //!
 //! ```text
-//! Checking -> Waiting for its turn -> Flying -> settled
-//!         \-> Exchanging (our own algorithm) -> settled
+//! Checking -> Placing (where the ranks run is not known yet) -> Waiting for its turn -> Flying -> settled
+//!                                                            \-> Exchanging (our own algorithm) -> settled
 //! ```
 //!
 //! MPI matches collectives of a communicator by the order in which they are issued, so they are issued on
@@ -15,6 +15,8 @@ use std::sync::Arc;
 use mpi_runtime::{CountArrays, Request, StatusPtr};
 
 use super::operation::{Job, Step};
+use crate::call::Call;
+use crate::collective::plan;
 use crate::comm::Comm;
 use crate::direct::{Direct, Flight, Lane, Progress};
 use crate::error::Result;
@@ -22,11 +24,12 @@ use crate::ground::exchange::Exchange;
 use crate::ground::peers::Peers;
 use crate::ground::state::State;
 use crate::plan::Plan;
-use crate::trace::{self, Span};
+use crate::trace::{self, Span, Taken};
 use crate::watch::Entered;
 
 enum Stage {
     Checking(Box<Exchange>),
+    Placing,
     Turn,
     Flying(
         Request,
@@ -53,9 +56,18 @@ enum Work {
     Compare,
     /// A call that is planned here.
     Planned(Box<Plan>),
+    /// One that will be, when it is known where the ranks run.
+    Open(Box<Open>),
     /// A call of somebody else's.
     Foreign(Box<dyn Issue>),
 }
+
+/// A call whose algorithm hangs on where the ranks run.
+pub(crate) struct Open(pub Call);
+
+// SAFETY:
+// - its addresses are of tensors whose memory the operation keeps; it is used by one thread at a time.
+unsafe impl Send for Open {}
 
 /// Where a collective stands among those of its communicator.
 struct Order {
@@ -125,6 +137,16 @@ impl Collective {
         Collective::queued(Work::Planned(plan), order, exchange, seen)
     }
 
+    /// The same for one that is planned again when it is known where the ranks run.
+    pub fn open(
+        call: Open,
+        order: (Arc<State>, i32),
+        exchange: Option<Exchange>,
+        seen: (Option<Entered>, Option<Span>),
+    ) -> Collective {
+        Collective::queued(Work::Open(Box::new(call)), order, exchange, seen)
+    }
+
     /// The same for a call that somebody else makes.
     pub fn foreign(
         issue: Box<dyn Issue>,
@@ -143,7 +165,9 @@ impl Collective {
     ) -> Collective {
         Collective {
             comm: state.comm(),
-            stage: exchange.map_or(Stage::Turn, |exchange| Stage::Checking(Box::new(exchange))),
+            stage: exchange.map_or(Stage::Placing, |exchange| {
+                Stage::Checking(Box::new(exchange))
+            }),
             work,
             order: Some(Order::new(state, tag)),
             seen,
@@ -172,9 +196,26 @@ impl Collective {
         };
         match exchange.poll(private, false) {
             Ok(None) => return Ok(false),
-            Ok(Some(())) => self.stage = Stage::Turn,
+            Ok(Some(())) => self.stage = Stage::Placing,
             Err(error) => return Err(state.report(error)),
         }
+        Ok(true)
+    }
+
+    /// The choice of the algorithm, where it was open: whether it is made.
+    fn place(&mut self) -> Result<bool> {
+        if let (Work::Open(open), Some(order)) = (&self.work, &mut self.order) {
+            if !order.state.knows_place()? {
+                return Ok(false);
+            }
+            let standing = order.state.standing(false).by_messages();
+            let ready = Box::new(plan(self.comm, &open.0, Some(standing))?);
+            ready.can_start()?;
+            trace::takes(&mut self.seen.1, || Taken::of(&ready));
+            order.peers = order.state.peers();
+            self.work = Work::Planned(ready);
+        }
+        self.stage = Stage::Turn;
         Ok(true)
     }
 
@@ -211,7 +252,7 @@ impl Collective {
             //   keeper of the tensors' memory; an abandoned operation leaks both.
             Work::Planned(plan) => unsafe { plan.start_on(comm) },
             Work::Foreign(issue) => issue.issue(comm).map(|request| (request, None)),
-            Work::Compare => return Ok(false),
+            Work::Compare | Work::Open(_) => return Ok(false),
         };
         let (request, arrays) = started.map_err(|error| order.state.report(error))?;
         self.stage = Stage::Flying(request, arrays);
@@ -257,6 +298,12 @@ impl Job for Collective {
         if let Work::Compare = self.work {
             return Ok(Step::Ended);
         }
+        if let Stage::Placing = self.stage {
+            if !self.place()? {
+                return Ok(step);
+            }
+            step = Step::Moved;
+        }
         if let Stage::Turn = self.stage {
             if !self.leave()? {
                 return Ok(step);
@@ -270,7 +317,7 @@ impl Job for Collective {
         }
         let settled = match &self.work {
             Work::Planned(plan) => plan.settle(),
-            Work::Foreign(_) | Work::Compare => Ok(()),
+            Work::Foreign(_) | Work::Open(_) | Work::Compare => Ok(()),
         };
         trace::ended(&mut self.seen.1, settled).map(|()| Step::Ended)
     }

@@ -11,7 +11,7 @@ use super::exchange::Exchange;
 use super::fingerprint::Fingerprint;
 use super::settings::Settings;
 use super::state::State;
-use crate::agreed::Standing;
+use crate::agreed::{Place, Standing};
 use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
@@ -132,27 +132,35 @@ impl Gate {
 
     /// What the ranks know of each other.
     pub fn standing(&self) -> Standing {
-        self.numbered
-            .as_ref()
-            .map_or(Standing::NONE, |numbered| Standing {
-                place: numbered.state.place(),
-                shares: numbered.state.shares(),
-                reads: numbered.state.peers().is_some(),
-                settled: numbered.sequence > SETTLED,
-            })
+        self.numbered.as_ref().map_or(Standing::NONE, |numbered| {
+            numbered.state.standing(numbered.sequence > SETTLED)
+        })
     }
 
-    /// Agrees where the ranks run, and whether they share memory. Every rank must do so at the same blocking
-    /// call.
-    pub fn agree_standing(&self) -> Result<()> {
-        let Some(Numbered {
-            state, settings, ..
-        }) = &self.numbered
-        else {
-            return Ok(());
-        };
-        state.agree_place()?;
-        state.agree_arena(settings.allreduce)
+    /// A plan made with this standing, or one made anew while it is open: the ranks then agree on what it hangs on.
+    /// Every rank must come here in the same blocking call, whatever it knows by now.
+    pub fn settle<T>(
+        &self,
+        (mut plan, mut standing): (T, Standing),
+        open: impl Fn(&T) -> bool,
+        again: impl Fn(Standing) -> Result<T>,
+    ) -> Result<T> {
+        while open(&plan) {
+            drop(plan);
+            if let Some(Numbered {
+                state, settings, ..
+            }) = &self.numbered
+            {
+                // Where the first is known by now, of a non-blocking call, the plan may not hang on the second.
+                match standing.place {
+                    Place::Unknown => state.agree_place()?,
+                    _ => state.agree_arena(settings.allreduce)?,
+                }
+            }
+            standing = self.standing();
+            plan = again(standing)?;
+        }
+        Ok(plan)
     }
 
     /// Runs `work` on the memory that the ranks share. It is given what to call now and then while it waits for

@@ -6,11 +6,22 @@
 
 use std::sync::{Arc, OnceLock};
 
-use mpi_runtime::{Basic, BuiltinOp};
-
 use super::settings::{Cma, Settings};
-use crate::comm::Comm;
-use crate::error::{Error, Result, value_error};
+use crate::error::{Error, Result};
+
+/// What a rank tells for the trial: its process, the place of a number in its memory, that number, and whether it
+/// wants others there.
+pub(crate) type Offer = [u64; WORDS];
+pub(crate) const WORDS: usize = 4;
+
+/// This rank's offer. Others may read its memory from now on, as far as the system lets them.
+pub(crate) fn offer() -> Result<Offer> {
+    invite();
+    let token = token();
+    let at = std::ptr::from_ref(token).addr() as u64;
+    let wanted = Settings::get()?.cma == Cma::Auto;
+    Ok([std::process::id().into(), at, *token, wanted.into()])
+}
 
 /// Ranks up to which each is tried with each.
 const MOST: usize = 64;
@@ -20,49 +31,23 @@ const MOST: usize = 64;
 pub(crate) struct Peers(Box<[libc::pid_t]>);
 
 impl Peers {
-    /// Tries it on a communicator whose ranks share a node. Every rank must do so at the same call.
-    pub fn agree(comm: Comm) -> Result<Option<Arc<Peers>>> {
-        let ranks = comm.size()?;
-        if !cfg!(target_os = "linux") || ranks > MOST {
-            return Ok(None);
+    /// Tries it with what the ranks of one node offer; says whether this rank can read all others. `None` where
+    /// there are too many.
+    pub fn tried(offers: impl ExactSizeIterator<Item = Offer>) -> Option<(Arc<Peers>, bool)> {
+        if !cfg!(target_os = "linux") || offers.len() > MOST {
+            return None;
         }
-        let mpi = comm.mpi();
-        let uint64 = mpi
-            .datatype(Basic::Uint64)
-            .ok_or_else(|| value_error!("this MPI has no UINT64_T"))?;
-        invite();
-        let token = token();
-        let own = [
-            u64::from(std::process::id()),
-            std::ptr::from_ref(token).addr() as u64,
-            *token,
-        ];
-        let mut all = vec![[0u64; 3]; ranks];
-        // SAFETY:
-        // - the receive side holds three uint64 of each rank, the send side three, and they lie apart.
-        unsafe {
-            let (sent, got) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
-            mpi.allgather(sent, 3, uint64, got, 3, uint64, comm.raw())
-        }?;
-        let peers = Peers(all.iter().map(|one| one[0] as libc::pid_t).collect());
+        let offers: Vec<Offer> = offers.collect();
+        let peers = Peers(offers.iter().map(|one| one[0] as libc::pid_t).collect());
         // A rank that does not want it says so where all hear it: settings may not have been compared yet.
-        let wanted = Settings::get()?.cma == Cma::Auto;
-        let can = wanted
-            && all.iter().enumerate().all(|(peer, [_, place, token])| {
-                let mut read = 0u64;
-                // SAFETY:
-                // - the number is ours to write.
-                let done = unsafe { peers.read(peer, *place as usize, (&raw mut read).cast(), 8) };
-                done.is_ok() && read == *token
-            });
-        let (own, mut least) = (u64::from(can), 0u64);
-        // SAFETY:
-        // - both are one uint64, apart from each other.
-        unsafe {
-            let (sent, got) = ((&raw const own).cast(), (&raw mut least).cast());
-            mpi.allreduce(sent, got, 1, uint64, mpi.op(BuiltinOp::Min), comm.raw())
-        }?;
-        Ok((least == 1).then(|| Arc::new(peers)))
+        let can = (0..).zip(&offers).all(|(peer, [_, at, token, wanted])| {
+            let mut read = 0u64;
+            // SAFETY:
+            // - the number is ours to write.
+            let done = unsafe { peers.read(peer, *at as usize, (&raw mut read).cast(), 8) };
+            *wanted == 1 && done.is_ok() && read == *token
+        });
+        Some((Arc::new(peers), can))
     }
 
     /// Copies `bytes` from the address `from` of a rank's process.

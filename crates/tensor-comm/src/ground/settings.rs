@@ -42,15 +42,25 @@ pub enum Choice {
     Mpi,
     /// Ours, wherever they can do it.
     Own,
+    /// Ours in rounds between neighbours.
+    Ring,
+    /// Ours by recursive halving and doubling.
+    Halving,
+    /// Ours by nodes: within each, then between them.
+    TwoLevel,
 }
 
 impl Choice {
     /// The byte of no choice.
     pub(crate) const UNSAID: u8 = u8::MAX;
-    const ALL: [(Choice, &str); 3] = [
+    /// All with their names; the first one is the default.
+    const ALL: [(Choice, &str); 6] = [
         (Choice::Auto, "auto"),
         (Choice::Mpi, "mpi"),
         (Choice::Own, "own"),
+        (Choice::Ring, "ring"),
+        (Choice::Halving, "halving"),
+        (Choice::TwoLevel, "two-level"),
     ];
 
     /// The choice of this name.
@@ -102,7 +112,7 @@ pub struct Settings {
     pub plain: bool,
     /// `DLMPI_ORDER=memory`: a dense tensor is its memory, as in mpi4py.
     pub memory_order: bool,
-    /// `DLMPI_ALLREDUCE`: `auto`, `mpi` or `own`.
+    /// `DLMPI_ALLREDUCE`.
     pub allreduce: Choice,
     /// `DLMPI_CMA`: `auto` or `off`.
     pub cma: Cma,
@@ -228,8 +238,8 @@ impl Settings {
             | (u64::from(self.plain) << 8)
             | (u64::from(self.memory_order) << 9)
             | ((self.allreduce as u64) << 10)
-            | ((self.cma as u64) << 12)
-            | ((self.gpu_aware as u64) << 13)
+            | ((self.cma as u64) << 13)
+            | ((self.gpu_aware as u64) << 14)
             | (self.timeout.word() << 16)
     }
 
@@ -319,7 +329,7 @@ mod tests {
             .iter()
             .flat_map(|check| ["own", "mpi"].map(|c| (*check, c)))
             .flat_map(|(check, c)| ["logical", "memory"].map(|o| (check, c, o)))
-            .flat_map(|(check, c, o)| ["auto", "mpi", "own"].map(|a| (check, c, o, a)))
+            .flat_map(|(check, c, o)| Choice::ALL.map(|(_, a)| (check, c, o, a)))
             .flat_map(|row| ["auto", "off"].map(|cma| (row, cma)))
             .flat_map(|row| ["auto", "0", "1"].map(|aware| (row, aware)))
             .filter_map(|(((check, c, o, a), cma), aware)| {
@@ -338,7 +348,7 @@ mod tests {
         let mut distinct = words.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        assert_eq!((words.len(), distinct.len()), (216, 216));
+        assert_eq!((words.len(), distinct.len()), (432, 432));
     }
 
     #[test]

@@ -10,16 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use mpi_runtime::{Keyval, Mpi};
 
 use super::arena::Arena;
+use super::asking::Asking;
 use super::awareness::Reach;
 use super::patience::Patience;
 use super::peers::Peers;
-use super::place;
+use super::place::Places;
 use super::private::{self, Private};
 use super::process;
 use super::receives::Receives;
 use super::settings::Choice;
 use super::turns::Turns;
-use crate::agreed::{Place, Shares};
+use crate::agreed::{Place, Shares, Standing};
 use crate::algorithm;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -41,9 +42,9 @@ pub(crate) struct State {
     /// The thread that works on it, as [`this_thread`] names it, or 0.
     holder: AtomicUsize,
     /// Where the ranks run, once they have agreed on it.
-    place: OnceLock<Place>,
-    /// Their processes, where they have found that they can read each other's memory.
-    peers: OnceLock<Arc<Peers>>,
+    pub(super) places: OnceLock<Places>,
+    /// A non-blocking collective has asked, and how far that is.
+    pub(super) asking: Mutex<Option<Result<Asking>>>,
     /// What the ranks share, once they have agreed on it.
     arena: OnceLock<Option<Arena>>,
     /// Which ranks take device memory from which, once they have agreed on it.
@@ -86,8 +87,8 @@ impl State {
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
             receives: Mutex::default(),
-            place: OnceLock::new(),
-            peers: OnceLock::new(),
+            places: OnceLock::new(),
+            asking: Mutex::new(None),
             arena: OnceLock::new(),
             reach: OnceLock::new(),
             id: AtomicU64::new(0),
@@ -232,26 +233,29 @@ impl State {
 
     /// Where the ranks run, as far as they have agreed on it.
     pub fn place(&self) -> Place {
-        self.place.get().copied().unwrap_or(Place::Unknown)
+        self.places
+            .get()
+            .map_or(Place::Unknown, |known| known.place)
     }
 
-    /// Agrees where the ranks run, at the same blocking call on every rank.
-    pub fn agree_place(&self) -> Result<()> {
-        if self.place.get().is_none() {
-            let place = place::agree(self.comm)?;
-            if place != Place::Apart
-                && let Some(peers) = Peers::agree(self.comm)?
-            {
-                self.peers.get_or_init(|| peers);
-            }
-            self.place.get_or_init(|| place);
+    /// What the ranks know of each other by now, at a call after many or not.
+    pub fn standing(&self, settled: bool) -> Standing {
+        Standing {
+            place: self.place(),
+            shares: self.shares(),
+            reads: self.peers().is_some(),
+            settled,
         }
-        Ok(())
+    }
+
+    /// Each rank's node, as far as they have agreed on it.
+    pub fn nodes(&self) -> Option<Arc<[usize]>> {
+        self.places.get().map(|known| Arc::clone(&known.nodes))
     }
 
     /// The ranks' processes, where all have found that they can read each other's memory.
     pub fn peers(&self) -> Option<Arc<Peers>> {
-        self.peers.get().cloned()
+        self.places.get().and_then(|known| known.peers.clone())
     }
 
     /// Whether the ranks share memory, as far as they have agreed on it.

@@ -27,7 +27,7 @@ impl Taken {
             software: plan.software,
             algorithm: match (&plan.shared, &plan.direct, &plan.slicing) {
                 (Some(_), ..) => "shared memory",
-                (None, Some(_), _) => "direct exchange",
+                (None, Some(direct), _) => direct.name(),
                 (None, None, Some(_)) => "library, in slices",
                 (None, None, None) => "library",
             },
