@@ -165,7 +165,7 @@ fn apart(agreed: &Agreed, narrow: bool, bytes: usize) -> Algorithm {
 /// Bytes from which chunks are small for as many waits as they take.
 const MOST_SHARED: usize = 16 << 20;
 /// Bytes from which 16-bit floats go by two levels between nodes.
-const LEAST_APART: usize = 64 << 10;
+const LEAST_APART: usize = 1 << 20;
 /// Bytes from which a single reduction is worth a set-up.
 const LARGE: usize = 32 << 10;
 /// Ranks up to which every one exchanges with every other one.
