@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mpi_runtime::{Mpi, Request, StatusArray};
+use mpi_runtime::{Datatype, Mpi, Request, StatusArray};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
@@ -157,8 +157,8 @@ struct Receive {
     /// Which of the requests it is.
     request: usize,
     source: usize,
-    /// Units of the wire's type, where less means that the source has failed.
-    count: Option<i64>,
+    /// Units of a type, where less means that the source has failed.
+    count: Option<(i64, Datatype)>,
 }
 
 /// What happens when the messages under way have landed.

@@ -44,7 +44,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
             self.receives.push(Receive {
                 request: self.requests.len(),
                 source,
-                count: Some(count),
+                count: Some((count, wire.datatype)),
             });
             self.requests.push(request);
         }
@@ -118,15 +118,15 @@ impl<D: Deref<Target = Direct>> Flight<D> {
 
     /// A rank whose message held less than there is of it; all have landed.
     fn silent(&mut self) -> Result<Option<usize>> {
-        let Direct { mpi, wire, .. } = *self.call;
+        let mpi = self.call.mpi;
         for receive in &self.receives {
             let status = self.statuses.as_mut().and_then(|s| s.get(receive.request));
-            let (Some(expected), Some(status)) = (receive.count, status) else {
+            let (Some((expected, datatype)), Some(status)) = (receive.count, status) else {
                 continue;
             };
             // SAFETY:
             // - the status was filled when the message landed.
-            if unsafe { mpi.get_count(status, wire.datatype) }? != Some(expected) {
+            if unsafe { mpi.get_count(status, datatype) }? != Some(expected) {
                 return Ok(Some(receive.source));
             }
         }
