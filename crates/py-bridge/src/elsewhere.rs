@@ -52,13 +52,15 @@ pub(crate) fn bring(
     })
 }
 
-/// Copies what was received from the second of a pair to the first.
-fn bring_back(pair: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = pair.py();
-    py.import(intern!(py, "dlmpi._elsewhere"))?
-        .call_method1(
-            intern!(py, "from_host"),
-            (pair.get_item(0)?, pair.get_item(1)?),
-        )
-        .map(drop)
+/// Copies what was received from the second of each pair to the first.
+fn bring_back(pairs: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let py = pairs.py();
+    let elsewhere = py.import(intern!(py, "dlmpi._elsewhere"))?;
+    let bring = |pair: Bound<'_, PyAny>| {
+        let name = intern!(py, "from_host");
+        elsewhere
+            .call_method1(name, (pair.get_item(0)?, pair.get_item(1)?))
+            .map(drop)
+    };
+    pairs.iter().map(bring).fold(Ok(()), PyResult::and)
 }

@@ -215,7 +215,12 @@ mod tests {
             place,
             ..Standing::NONE
         };
-        agreed_with((kind, dtype, bytes), ranks, standing.by_messages(), Family::OpenMpi)
+        agreed_with(
+            (kind, dtype, bytes),
+            ranks,
+            standing.by_messages(),
+            Family::OpenMpi,
+        )
     }
 
     fn agreed_with(
