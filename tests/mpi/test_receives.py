@@ -111,8 +111,12 @@ def test_what_does_not_fit_is_told_in_words(comm, form, into):
                 request = begin(comm, INTO[into](part), source)
                 if not early:
                     send()
-                if end:
-                    end(request)
+                try:
+                    if end:
+                        end(request)
+                finally:
+                    if "Recv_init" in form:
+                        request.Free()
 
             if early:
                 send()
