@@ -91,6 +91,7 @@ def test_accumulate(comm):
             win.Accumulate(filled(make, 3, rank + 1), r)
         win.Fence()
         assert listed(memory) == [size * (size + 1) / 2] * 3
+        comm.Barrier()  # before others add to what is looked at here
         win.Lock(0)
         win.Get_accumulate(filled(make, 3, 1), result, 0, op=MPI.SUM)
         win.Unlock(0)
