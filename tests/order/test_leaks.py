@@ -58,7 +58,7 @@ def test_nothing_stays_behind(comm: Any, rng: Any) -> None:
         number += 8 * len(tensors) + 1
     capsules.wait_until_alive(0)
     assert simulated.alive("events") == events
-    # The engine's thread makes its own when it is the one that first brings a result home.
-    assert simulated.alive("streams") <= streams + 1
+    # Where results go to the device directly, the engine's thread may make its own as late as here.
+    assert streams <= simulated.alive("streams") <= streams + simulated.AWARE
     assert simulated.alive("pinned") <= pinned + AT_ONCE
     gpu_tensors.reset_when_idle()

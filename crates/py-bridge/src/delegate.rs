@@ -201,14 +201,13 @@ pub fn memory<'py>(
     for &intent in intents {
         match Borrowed::new(name, tensor, intent) {
             Ok(buffer) => {
-                let buffer = Bound::new(py, buffer)?;
-                lent.buffers.push(buffer.clone().unbind());
+                let buffer = lent.lend(py, buffer)?;
                 if !is_form {
-                    return Ok(buffer.into_any());
+                    return Ok(buffer);
                 }
                 let items: Vec<Bound<'py, PyAny>> = msg.try_iter()?.collect::<PyResult<_>>()?;
                 let rest = items.into_iter().skip(1);
-                let items = std::iter::once(buffer.into_any()).chain(rest);
+                let items = std::iter::once(buffer).chain(rest);
                 return PyList::new(py, items.collect::<Vec<_>>()).map(Bound::into_any);
             }
             Err(error) => {

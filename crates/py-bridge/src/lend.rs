@@ -475,9 +475,7 @@ pub fn hand_over<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let bytes = Bytes::untyped(posted.ptr(), posted.bytes());
     let cargo = Cargo::posted(held, posted, intent);
-    let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
-    lent.buffers.push(buffer.clone().unbind());
-    Ok(buffer.into_any())
+    lent.lend(py, Borrowed::lending(bytes, cargo))
 }
 
 /// Whether the elements travel from where they lie, so that making them ready is no work.

@@ -154,9 +154,8 @@ pub fn lend<'py>(
         (count.into_pyobject(py)?, displ.into_pyobject(py)?)
     };
     let cargo = Cargo::raw(loan.split().1, intent);
-    let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
-    let items = [buffer.clone().into_any(), counts, displs, datatype];
-    lent.buffers.push(buffer.unbind());
+    let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
+    let items = [buffer, counts, displs, datatype];
     PyList::new(py, items).map(Bound::into_any)
 }
 
@@ -174,13 +173,8 @@ fn shaped<'py>(
     let datatype = mpi4py.datatype_object(py, shape.datatype())?;
     let bytes = Bytes::untyped(loan.view().data(), loan.view().itemsize());
     let cargo = Cargo::raw(loan.split().1, intent);
-    let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
-    let items = [
-        buffer.clone().into_any(),
-        1i64.into_pyobject(py)?.into_any(),
-        datatype,
-    ];
-    lent.buffers.push(buffer.unbind());
+    let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
+    let items = [buffer, 1i64.into_pyobject(py)?.into_any(), datatype];
     lent.shapes.push(shape);
     PyList::new(py, items).map(Bound::into_any)
 }

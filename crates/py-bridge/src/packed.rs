@@ -56,9 +56,7 @@ pub fn lend<'py>(
         let bytes = Bytes::of(view).map_err(|error| error.named(py, name))?;
         order.wait(py)?;
         let cargo = Cargo::raw(loan.split().1, intent);
-        let buffer = Bound::new(py, Borrowed::lending(bytes, cargo))?;
-        lent.buffers.push(buffer.clone().unbind());
-        return Ok(buffer.into_any());
+        return lent.lend(py, Borrowed::lending(bytes, cargo));
     }
     order.wait(py)?;
     let (view, held) = loan.split();

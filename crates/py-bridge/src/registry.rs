@@ -97,6 +97,11 @@ pub fn forget() {
     drop(known);
 }
 
+/// [`exporter`], whose errors name the argument.
+fn named(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<Arc<dyn Exporter>> {
+    exporter(obj).map_err(|error| error.named(obj.py(), name))
+}
+
 /// Lends the memory of `obj` for `intent`; `name` is the argument's name for messages.
 ///
 /// # Errors
@@ -108,8 +113,7 @@ pub fn lend(
     intent: Intent,
     order: &mut StreamOrder,
 ) -> PyResult<Loan> {
-    let exporter = exporter(obj).map_err(|error| error.named(obj.py(), name))?;
-    lend_by(&*exporter, name, obj, intent, order)
+    lend_by(&*named(name, obj)?, name, obj, intent, order)
 }
 
 /// [`lend`] for an operation that reads its tensor when it begins and writes it when it ends: what only its
@@ -124,8 +128,7 @@ pub fn lend_once(
     intent: Intent,
     order: &mut StreamOrder,
 ) -> PyResult<Loan> {
-    let exporter = exporter(obj).map_err(|error| error.named(obj.py(), name))?;
-    lend_once_by(&*exporter, name, obj, intent, order)
+    lend_once_by(&*named(name, obj)?, name, obj, intent, order)
 }
 
 /// [`lend_once`] by an exporter that is known to be the one of this type.

@@ -35,6 +35,16 @@ pub struct Lent {
 }
 
 impl Lent {
+    /// Lends a buffer to a method of mpi4py's until the operation is over.
+    ///
+    /// # Errors
+    /// What Python raised.
+    pub fn lend<'py>(&mut self, py: Python<'py>, buffer: Borrowed) -> PyResult<Bound<'py, PyAny>> {
+        let buffer = Bound::new(py, buffer)?;
+        self.buffers.push(buffer.clone().unbind());
+        Ok(buffer.into_any())
+    }
+
     /// The operation is over: settles what nobody holds.
     ///
     /// # Errors
