@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
 use crate::scratch::Scratch;
 
-/// Bytes up to which every rank combines everything: two messages less, and twice the arithmetic.
+/// Bytes up to which every rank combines everything: two messages less, and twice the arithmetic. Fits a block.
 const ONCE: usize = 8 << 10;
 /// Bytes in one place from which they are combined there, and not brought together with others first.
 const LEAST_RUN: usize = 1 << 10;
@@ -114,9 +114,13 @@ impl Shared {
         let step = turn.first();
         turn.made(1);
         let beside = bytes <= BESIDE;
-        let place = |rank| match beside {
+        // Not where results of this rank's lie: a root may still be taking those of two steps ago, when it has
+        // long been done with what was given to it.
+        let place = |rank: usize| match beside {
             true => turn.beside(rank, step),
-            false => turn.area(rank, step),
+            false => turn
+                .area(rank, step)
+                .wrapping_add((rank + 1) % self.ranks * block_bytes(self.ranks)),
         };
         if !beside {
             self.others()

@@ -1,6 +1,7 @@
 //! Ranks that are threads: every kind of call, one after the other on one piece of shared memory, against
 //! sums of integers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
 
 use dlpack_core::DType;
@@ -127,9 +128,14 @@ fn on_ranks<T: Send>(ranks: usize, work: impl Fn(&Arena, usize) -> T + Sync) -> 
             .iter()
             .enumerate()
             .map(|(rank, arena)| {
-                scope.spawn({
-                    let work = &work;
-                    move || work(arena, rank)
+                let work = &work;
+                scope.spawn(move || {
+                    let done = catch_unwind(AssertUnwindSafe(|| work(arena, rank)));
+                    // The others would wait for ever for one that is gone.
+                    done.unwrap_or_else(|why| {
+                        arena.enter().fails();
+                        resume_unwind(why)
+                    })
                 })
             })
             .collect();
@@ -164,7 +170,8 @@ proptest! {
         calls in prop::collection::vec(asked(), 1..12),
     ) {
         let right = on_ranks(ranks, |arena, rank| {
-            calls.iter().enumerate().all(|(number, &(kind, root, n, in_place, pieces))| {
+            // All of them, whatever came of the first ones: the other ranks make them too.
+            calls.iter().enumerate().fold(true, |all, (number, &(kind, root, n, in_place, pieces))| {
                 let goal = match kind {
                     0 | 1 => Goal::All,
                     2 => Goal::Root(root % ranks),
@@ -173,10 +180,78 @@ proptest! {
                 let pieces = pieces.filter(|_| goal != Goal::Owner);
                 // Who gets nothing has no place to work in.
                 let in_place = in_place && (goal == Goal::All || goal == Goal::Owner);
-                call(arena, (rank, ranks), Asked { goal, n, in_place, pieces }, number)
+                all & call(arena, (rank, ranks), Asked { goal, n, in_place, pieces }, number)
             })
         });
         prop_assert_eq!(right, vec![true; ranks]);
+    }
+}
+
+/// The root takes results of a chunk when their owner may be in the next call.
+#[test]
+fn results_stay_until_the_root_has_taken_them() {
+    for ranks in 2..5 {
+        let (label, n) = (1, 3 * ranks * block_bytes(ranks) / 16);
+        let kept = on_ranks(ranks, |arena, rank| {
+            let geometry = Geometry::within(Extent::Whole(n), ranks, 8, block_bytes(ranks));
+            assert_eq!(geometry.chunks(), 2);
+            let mut data = vec![rank as i64 + 1; n];
+            let at: *mut u8 = data.as_mut_ptr().cast();
+            let root = ranks - 1;
+            if rank != root {
+                let reduce = Shared {
+                    goal: Goal::Root(root),
+                    output: Target::Nowhere,
+                    ..sum((rank, ranks), (at, n), DType::I64, label)
+                };
+                let small = sum((rank, ranks), (at, 1000), DType::I64, label);
+                // SAFETY:
+                // - the vector holds as many elements.
+                let done = unsafe {
+                    reduce
+                        .run(arena, &|| Ok(()))
+                        .and_then(|()| small.run(arena, &|| Ok(())))
+                };
+                return done.is_ok();
+            }
+            // The root, by hand: it has combined its own block of the first chunk and not yet taken any other.
+            let (mut turn, idle) = (arena.enter(), || Ok(()));
+            let ones = |owner: usize, target: usize, step: u64, elements: usize| {
+                let place = turn
+                    .area(owner, step)
+                    .wrapping_add(target * block_bytes(ranks));
+                // SAFETY:
+                // - a block, aligned, of `elements` at most.
+                unsafe { std::slice::from_raw_parts_mut(place.cast::<i64>(), elements) }
+            };
+            for step in 0..2 {
+                for target in 0..root {
+                    let (_, n) = geometry.block(step as usize, target);
+                    ones(root, target, step, n).fill(rank as i64 + 1);
+                }
+                turn.give(step, label);
+            }
+            turn.done(0);
+            let others = || 0..root;
+            let gave = |step| others().try_for_each(|rank| turn.given(rank, step, &idle).map(drop));
+            let (sum, block) = ((ranks * (ranks + 1) / 2) as i64, |owner| {
+                geometry.block(0, owner).1
+            });
+            // All others have ended the first call and given what they have for the second.
+            gave(2).expect("nobody fails");
+            let taken = others().all(|owner| {
+                ones(owner, owner, 0, block(owner))
+                    .iter()
+                    .all(|&x| x == sum)
+            });
+            turn.done(1);
+            ones(root, 0, 2, 1000).fill(1);
+            turn.give(2, label);
+            turn.done(2);
+            turn.made(3);
+            taken
+        });
+        assert_eq!(kept, vec![true; ranks], "{ranks} ranks");
     }
 }
 
@@ -196,7 +271,7 @@ fn calls_that_differ_are_an_error_on_all_ranks_and_the_next_ones_work() {
             let lengths = [2, 100_000, 3, 3000];
             let mismatch = matches!(run(lengths[rank]), Err(Error::Mismatch(_)));
             let untouched = data.iter().all(|&x| x == 1.0);
-            mismatch && untouched && run(90_000).is_ok() && run(5).is_ok()
+            mismatch & untouched & run(90_000).is_ok() & run(5).is_ok()
         });
         assert_eq!(right, vec![true; ranks]);
     }
