@@ -25,9 +25,10 @@ from workplace import DIST, LOGS, MAIN, MPI_VENVS, ROOT, Venv, mpi_environment, 
 RUST_FEATURES = ["--features", "dlmpi/ndarray,dlmpi/cudarc,numpy-bridge/ndarray"]
 
 Stage = Callable[[IO[str]], Tally]
-#: What fits into minutes; `ci/mpi` runs any other pair of library and ranks.
-MPI_RUNS = (("mpich", 1), ("mpich", 2), ("mpich", 4), ("openmpi", 2), ("openmpi", 3))
+RANKS = (1, 2, 3, 4)
 MINUTE = 60.0
+#: One process each: two of them at once leave no core idle.
+SINGLE = frozenset(["contract mpich", "contract openmpi", "mpi mpich 1", "mpi openmpi 1"])
 #: What fits into minutes; `ci/mpi4py_suite` runs any other pair of library and group.
 MPI4PY_SUITE = (
     ("mpich", "buffers"),
@@ -135,14 +136,12 @@ def has_libpython() -> bool:
     )
 
 
-def pytest(
-    log: IO[str], name: str, venv: Venv, target: str, *options: str, minutes: int = 15
-) -> Tally:
+def pytest(log: IO[str], name: str, venv: Venv, target: str, *options: str) -> Tally:
     """A serial pytest run in one environment."""
     report = LOGS / f"{name}.xml"
     report.unlink(missing_ok=True)
     command = [venv.python, "-m", "pytest", f"--junitxml={report}", "-p", "no:cacheprovider"]
-    code = run([*command, *options, target], log, minutes * MINUTE, mpi_environment())
+    code = run([*command, *options, target], log, 15 * MINUTE, mpi_environment())
     return tally.from_junit([report] if report.exists() else []).judged_by(code)
 
 
@@ -151,8 +150,7 @@ def starts_mpiexec(log: IO[str], name: str) -> Tally:
     for library, venv in MPI_VENVS.items():
         os.environ[f"DLMPI_TEST_{library.upper()}"] = str(venv.path)
     # A Slurm of one node is `make platforms`: too slow a thing to start for every run.
-    target = f"tests/{name}"
-    return pytest(log, name, MAIN, target, "--ignore=tests/startup/test_slurm.py", minutes=25)
+    return pytest(log, name, MAIN, f"tests/{name}", "--ignore=tests/startup/test_slurm.py")
 
 
 def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
@@ -268,8 +266,9 @@ def stages() -> dict[str, Stage]:
         table[name] = partial(
             pytest, name=f"contract-{library}", venv=venv, target="tests/contract"
         )
-    for library, ranks in MPI_RUNS:
-        table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
+    for ranks in RANKS:
+        for library in MPI_VENVS:
+            table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
     for library in MPI_VENVS:
         table[f"order {library}"] = partial(order, library=library)
     for library, group in MPI4PY_SUITE:

@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "out" / "ci"
 DIST = ROOT / "dist"
 TIMED_OUT = 124
+#: What `run` waits for.
+RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def run(
         stderr=subprocess.STDOUT if log is not None else None,
         start_new_session=True,
     )
+    RUNNING.add(process)
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired:
@@ -94,6 +97,14 @@ def run(
     except BaseException:
         end_group(process)
         raise
+    finally:
+        RUNNING.discard(process)
+
+
+def end_all() -> None:
+    """End what other threads run."""
+    for process in list(RUNNING):
+        end_group(process)
 
 
 def leave_on_terminate() -> None:
