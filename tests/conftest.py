@@ -10,6 +10,7 @@ Launch: mpiexec -n N python -m mpi4py -m pytest --with-mpi -m mpi tests/mpi
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -39,3 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     from mpi4py import MPI
 
     shipped.guard(config, shipped.Meeting(MPI, DEADLINE, END))
+
+
+def pytest_collection_finish() -> None:
+    """Keep frameworks and thousands of test items out of every collection that a test asks for."""
+    gc.collect()
+    gc.freeze()
