@@ -2,7 +2,9 @@
 
     mpiexec -n 2 python benches/torch/call_cost.py
 
-A group that does nothing shows what torch's own Python takes of it.
+A group that does nothing shows what torch's own Python takes of it. Calls are timed in short
+bursts; one in twenty is faster than what is printed first: on a machine that does other things too,
+most of them are interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from rivals import options, write
 from dlmpi import MPI
 
 TARGET = 4.0
-CALLS = 400
+CALLS = 20
 
 
 class Nothing(dist.ProcessGroup):
@@ -36,8 +38,15 @@ def elapsed(call: Callable[[], object]) -> float:
     return (time.perf_counter() - start) / CALLS * 1e6
 
 
+def low(found: list[float]) -> float:
+    """Return what one burst in twenty is faster than."""
+    return sorted(found)[len(found) // 20]
+
+
 def main() -> None:
-    arguments = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.set_defaults(rounds=1000)
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("dlmpi")
     comm = MPI.COMM_WORLD.Dup()
@@ -53,17 +62,22 @@ def main() -> None:
         "async_op=True and wait": lambda: dist.all_reduce(x, async_op=True).wait(),
     }
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(arguments.rounds + 1):
+    for call in calls.values():
+        elapsed(call)  # calls are compared at first
+    for _ in range(arguments.rounds):
         for name, call in calls.items():
             times[name].append(elapsed(call))
-    own = times["comm.Allreduce"][1:]
     rows = []
     for name, found in times.items():
-        # The first round is not counted: calls are compared in it.
-        over = statistics.median(b - a for a, b in zip(own, found[1:], strict=True))
-        rows.append({"call": name, "microseconds": found[1:], "over": over})
+        quick, usual = low(found), statistics.median(found)
+        over = quick - low(times["comm.Allreduce"])
+        over_usual = usual - statistics.median(times["comm.Allreduce"])
+        rows.append({"call": name, "microseconds": found, "over": over})
         if dist.get_rank() == 0:
-            print(f"{name:24}{statistics.median(found[1:]):8.2f} us, {over:+6.2f} us")
+            print(
+                f"{name:24}{quick:8.2f} us, {over:+7.2f} us; "
+                f"median {usual:8.2f} us, {over_usual:+7.2f} us"
+            )
     if dist.get_rank() == 0:
         print(f"target: dist.all_reduce at most {TARGET:g} us over comm.Allreduce")
     write(arguments.json, rows)

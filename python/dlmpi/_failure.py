@@ -10,10 +10,15 @@ import contextlib
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-__all__ = ["code_of", "leave", "report", "world"]
+__all__ = ["before_leaving", "code_of", "leave", "report", "world"]
+
+#: Called with the reason before this rank ends the job.
+before_leaving: Callable[[str], None] | None = None
+_last_error = ""
 
 
 def world() -> Any:
@@ -36,6 +41,8 @@ def code_of(error: BaseException) -> int:
 
 def report(error: BaseException, trace: TracebackType | None = None, where: str = "") -> None:
     """Print the traceback, the rank in front of each line: those of several ranks interleave."""
+    global _last_error  # noqa: PLW0603
+    _last_error = "".join(traceback.format_exception_only(error)).strip()
     everyone = world()
     label = f"[rank {everyone.Get_rank()}] " if everyone is not None else ""
     text = where + "".join(
@@ -56,6 +63,8 @@ def leave(code: int) -> int:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
+        if before_leaving is not None:
+            before_leaving(_last_error or f"exit code {code}")
         # The launcher kills at once: let it read first what was written.
         time.sleep(0.3)
         everyone.Abort(code)

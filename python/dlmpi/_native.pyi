@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from types import ModuleType, TracebackType
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 VERSION: Final[str]
 AVG: Final[AverageOp]
@@ -53,6 +53,7 @@ class Starter:
 class AllReduce:
     def __new__(
         cls,
+        core: object,
         starter: Starter,
         known: dict[Any, Any],
         options: type,
@@ -60,10 +61,9 @@ class AllReduce:
         in_place: object,
         ranks: int,
         patience: float,
+        others: Callable[..., Any],
     ) -> AllReduce: ...
-    def __call__(
-        self, core: object, tensors: object, opts: object, /
-    ) -> Pending | Literal[True] | None: ...
+    def __call__(self, *args: Any, **keywords: Any) -> Any: ...
 
 @final
 class Track:

@@ -65,19 +65,60 @@ def test_all_others_hear_of_the_rank_that_never_comes(run_script):
     assert heard == sorted(want), outcome.text
 
 
-def test_a_rank_that_raises_ends_the_job(run_script):
+def test_all_others_hear_of_the_rank_that_raises(run_script):
+    """Long before their timeout, in whatever they wait for; then the job ends."""
     outcome = run_script(
         HEAD
         + """
-    dist.init_process_group("dlmpi", timeout=timedelta(seconds=3))
+    dist.init_process_group("dlmpi", timeout=timedelta(seconds=300))
+    x = torch.ones(4)
+    dist.all_reduce(x)
     if dist.get_rank() == 1:
         raise ValueError("it went wrong here")
-    dist.barrier()
-    """
+    if dist.get_rank() == 0:
+        future = dist.all_reduce(x.clone(), async_op=True).get_future()
+        waits = {"all_reduce": lambda: dist.all_reduce(x.clone()), "future": future.wait}
+    else:
+        message = dist.irecv(x.clone(), 1)
+        work = dist.all_gather([torch.ones(1)] * 3, torch.ones(1), async_op=True)
+        waits = {"recv": message.wait, "all_gather": work.wait}
+    for name, wait in waits.items():
+        try:
+            wait()
+        except RuntimeError as error:
+            said = "rank 1 has failed: ValueError: it went wrong here" in str(error)
+            said = said and (name in str(error) or name == "future")
+            print("heard", dist.get_rank(), name, said, "" if said else error, flush=True)
+    """,
+        ranks=3,
     )
     assert outcome.code != 0
-    assert "ValueError: it went wrong here" in outcome.text
-    assert "rank 1" in outcome.text
+    assert "[rank 1] ValueError: it went wrong here" in outcome.text
+    heard = [line.rstrip() for line in outcome.lines("heard")]
+    names = ("0 all_reduce", "0 future", "2 all_gather", "2 recv")
+    assert heard == [f"heard {name} True" for name in names], outcome.text
+
+
+def test_who_hears_of_a_failed_rank_and_raises_too_lets_the_others_hear(run_script):
+    """Nobody catches anything, and one rank comes late."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi", timeout=timedelta(seconds=300))
+    rank = dist.get_rank()
+    if rank == 2:
+        raise KeyError("lost")
+    if rank == 1:
+        time.sleep(0.5)
+    dist.barrier()
+    """,
+        ranks=3,
+    )
+    assert outcome.code != 0
+    for rank in (0, 1):
+        want = f"[rank {rank}] dlmpi.torch._failed.FailedRankError: barrier: rank 2 has failed"
+        assert want in outcome.text, outcome.text
+    assert "[rank 2] KeyError: 'lost'" in outcome.text
 
 
 def test_a_killed_rank_ends_the_job_and_is_named(run_script):

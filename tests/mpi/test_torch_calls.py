@@ -70,6 +70,9 @@ REDUCTIONS = {
     "tensor": lambda g, x: g.allreduce(x),
     "tensor, op": lambda g, x: g.allreduce(x, SUM),
     "keywords": lambda g, x: g.allreduce([x], op=SUM, timeout=MINUTE),
+    "tensors=": lambda g, x: g.allreduce(tensors=[x], opts=c10d.AllreduceOptions()),
+    "tensor=": lambda g, x: g.allreduce(tensor=x, op=SUM, timeout=MINUTE),
+    "coalesced, tensors=": lambda g, x: g.allreduce_coalesced(tensors=[x]),
     "coalesced": lambda g, x: g.allreduce_coalesced([x]),
     "coalesced, options": lambda g, x: g.allreduce_coalesced([x], c10d.AllreduceCoalescedOptions()),
 }
@@ -79,6 +82,8 @@ ROOTED = {
     "tensor, root": lambda g, x: g.reduce(x, LAST),
     "tensor, root, op, timeout": lambda g, x: g.reduce(x, LAST, SUM, MINUTE),
     "keywords": lambda g, x: g.reduce(x, root=LAST, op=SUM, timeout=MINUTE),
+    "tensor=": lambda g, x: g.reduce(tensor=x, root=LAST),
+    "tensors=": lambda g, x: g.reduce(tensors=[x], opts=options("ReduceOptions", rootRank=LAST)),
 }
 #: Calls that leave the last rank's values in `x`.
 BROADCASTS = {
@@ -86,6 +91,10 @@ BROADCASTS = {
     "tensor, root": lambda g, x: g.broadcast(x, LAST),
     "tensor, root, timeout": lambda g, x: g.broadcast(x, LAST, MINUTE),
     "keywords": lambda g, x: g.broadcast(x, root=LAST, timeout=MINUTE),
+    "tensor=": lambda g, x: g.broadcast(tensor=x, root=LAST),
+    "tensors=": lambda g, x: g.broadcast(
+        tensors=[x], opts=options("BroadcastOptions", rootRank=LAST)
+    ),
 }
 #: Calls that leave all ranks' values in a list or in one tensor.
 GATHERS = {
@@ -101,6 +110,21 @@ GATHERS = {
     "all_gather_single_coalesced": lambda g, out, x: g.all_gather_single_coalesced([out], [x]),
     "allgather_into_tensor_coalesced": lambda g, out, x: g.allgather_into_tensor_coalesced(
         [out], [x]
+    ),
+    "output_tensors=, input_tensors=": lambda g, out, x: g.allgather(
+        output_tensors=[list(out)], input_tensors=[x]
+    ),
+    "output_tensors=, input_tensor=": lambda g, out, x: g.allgather(
+        output_tensors=list(out), input_tensor=x, timeout=MINUTE
+    ),
+    "output_lists=, input_list=": lambda g, out, x: g.allgather_coalesced(
+        output_lists=[[row] for row in out], input_list=[x]
+    ),
+    "output=, input=": lambda g, out, x: g.all_gather_single(output=out, input=x),
+    "_allgather_base, output=, input=": lambda g, out, x: g._allgather_base(output=out, input=x),
+    "outputs=, inputs=": lambda g, out, x: g.all_gather_single_coalesced(outputs=[out], inputs=[x]),
+    "allgather_into_tensor_coalesced, outputs=": lambda g, out, x: (
+        g.allgather_into_tensor_coalesced(outputs=[out], inputs=[x])
     ),
 }
 #: The same on the last rank alone. Others give an empty list, or their own tensor for the room.
@@ -118,6 +142,14 @@ ROOTED_GATHERS = {
     "gather_into_tensor": lambda g, out, x: g.gather_into_tensor(
         out, x, options("GatherOptions", rootRank=LAST)
     ),
+    "output_tensors=, input_tensor=": lambda g, out, x: g.gather(
+        output_tensors=list(out) if RANK == LAST else [], input_tensor=x, root=LAST
+    ),
+    "output_tensors=, input_tensors=": lambda g, out, x: g.gather(
+        output_tensors=[list(out)] if RANK == LAST else [],
+        input_tensors=[x],
+        opts=options("GatherOptions", rootRank=LAST),
+    ),
 }
 NOT_FORWARDED = ("gather_single", "gather_into_tensor")
 #: Calls that leave in `x` the last rank's row for this rank.
@@ -128,6 +160,14 @@ SCATTERS = {
     "tensor, list, root": lambda g, x, rows: g.scatter(x, rows if RANK == LAST else [], LAST),
     "tensor, list, root, timeout": lambda g, x, rows: g.scatter(
         x, rows if RANK == LAST else [], LAST, MINUTE
+    ),
+    "output_tensor=, input_tensors=": lambda g, x, rows: g.scatter(
+        output_tensor=x, input_tensors=rows if RANK == LAST else [], root=LAST
+    ),
+    "output_tensors=, input_tensors=": lambda g, x, rows: g.scatter(
+        output_tensors=[x],
+        input_tensors=[rows] if RANK == LAST else [],
+        opts=options("ScatterOptions", rootRank=LAST),
     ),
 }
 #: Calls that leave in `x` the sum of all ranks' rows for this rank.
@@ -147,6 +187,22 @@ SCATTERED_SUMS = {
     "reduce_scatter_tensor_coalesced": lambda g, x, rows: g.reduce_scatter_tensor_coalesced(
         [x], [rows], c10d.ReduceScatterOptions()
     ),
+    "output_tensors=, input_tensors=": lambda g, x, rows: g.reduce_scatter(
+        output_tensors=[x], input_tensors=[list(rows)]
+    ),
+    "output=, input=": lambda g, x, rows: g.reduce_scatter(output=x, input=list(rows), op=SUM),
+    "outputTensor=, inputTensor=": lambda g, x, rows: g.reduce_scatter_single(
+        outputTensor=x, inputTensor=rows
+    ),
+    "_reduce_scatter_base, outputTensor=": lambda g, x, rows: g._reduce_scatter_base(
+        outputTensor=x, inputTensor=rows
+    ),
+    "outputs=, inputs=": lambda g, x, rows: g.reduce_scatter_single_coalesced(
+        outputs=[x], inputs=[rows]
+    ),
+    "reduce_scatter_tensor_coalesced, outputs=": lambda g, x, rows: (
+        g.reduce_scatter_tensor_coalesced(outputs=[x], inputs=[rows])
+    ),
 }
 #: Calls that leave in the rows of `out` all ranks' rows for this rank.
 EXCHANGES = {
@@ -160,6 +216,15 @@ EXCHANGES = {
     ),
     "alltoall_base": lambda g, out, rows: g.alltoall_base(
         out, rows, [], [], c10d.AllToAllOptions()
+    ),
+    "output_tensors=, input_tensors=": lambda g, out, rows: g.alltoall(
+        output_tensors=list(out), input_tensors=list(rows)
+    ),
+    "output=, input=": lambda g, out, rows: g.all_to_all_single(
+        output=out, input=rows, output_split_sizes=[], input_split_sizes=[]
+    ),
+    "alltoall_base, output=, input=": lambda g, out, rows: g.alltoall_base(
+        output=out, input=rows, output_split_sizes=[1] * SIZE, input_split_sizes=[1] * SIZE
     ),
 }
 BARRIERS = {
@@ -236,11 +301,27 @@ def test_barrier(group, shape):
 def test_messages(group):
     """By tag, out of order, and from anybody."""
     tagged, anyone = room(3), room(3)
-    works = [group.send([mine(n=3) + tag], RIGHT, tag) for tag in (5, 7)]
-    works += [group.recv([tagged], LEFT, 7), group.recv_anysource([anyone], 5)]
+    works = [
+        group.send([mine(n=3) + 5], RIGHT, 5),
+        group.send(tensors=[mine(n=3) + 7], dstRank=RIGHT, tag=7),
+        group.recv(tensors=[tagged], srcRank=LEFT, tag=7),
+        group.recv_anysource([anyone], 5),
+    ]
     for work in works:
         work.wait()
     same([tagged, anyone], [mine(LEFT) + 7, mine(LEFT) + 5])
+
+
+def test_one_argument_by_two_names_is_refused(groups):
+    alone = groups["alone"]
+    for call in (
+        lambda x: alone.allreduce([x], tensor=x),
+        lambda x: alone.allreduce(op=SUM),
+        lambda x: alone.broadcast(tensors=[x], tensor=x, root=0),
+        lambda x: alone.all_gather_single(room(SIZE), x, input=x),
+    ):
+        with pytest.raises(TypeError):
+            call(mine(n=1))
 
 
 def test_a_timeout_in_the_place_of_options_counts(groups):

@@ -216,6 +216,50 @@ pub fn begin<'py>(
     comm: Comm,
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Pending> {
+    let (call, loans) = lent(py, mpi4py, row, comm, slots)?;
+    let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
+    py.detach(|| tensor_comm::begin(&comm, &call, keep))
+        .map(|handle| Pending::new(handle, None))
+        .map_err(|error| errors::operation(py, error))
+}
+
+/// As [`begin`] for a thread that waits: `None` where it is done already.
+///
+/// # Errors
+/// As for [`begin`], and what the operation found.
+pub fn attempt<'py>(
+    py: Python<'py>,
+    mpi4py: &Mpi4py,
+    row: &Row,
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Option<Pending>> {
+    let (call, loans) = lent(py, mpi4py, row, comm, slots)?;
+    // SAFETY:
+    // - the loans hold the tensors' memory: they are here until the call has ended, or kept by the operation.
+    match py.detach(|| unsafe { tensor_comm::attempt(&comm, &call) }) {
+        Ok(Some(rest)) => {
+            let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
+            let handle = py.detach(|| rest.keep(keep));
+            Ok(Some(Pending::new(handle, None)))
+        }
+        done => {
+            // Also after an error: something may have been written before.
+            let told = loans.wrote(py);
+            done.map_err(|error| errors::operation(py, error))?;
+            told.map(|()| None)
+        }
+    }
+}
+
+/// The call, and what its tensors are lent by.
+fn lent<'m, 'py>(
+    py: Python<'py>,
+    mpi4py: &'m Mpi4py,
+    row: &Row,
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<(Call, Loans<'m>)> {
     let Body::Start(collective) = &row.body else {
         return Err(PyTypeError::new_err(format!(
             "{} is no collective",
@@ -226,12 +270,7 @@ pub fn begin<'py>(
     match fill(
         py, collective, row.params, comm, slots, &mut call, &mut loans,
     ) {
-        Ok(true) => {
-            let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
-            py.detach(|| tensor_comm::begin(&comm, &call, keep))
-                .map(|handle| Pending::new(handle, None))
-                .map_err(|error| errors::operation(py, error))
-        }
+        Ok(true) => Ok((call, loans)),
         Ok(false) => Err(PyTypeError::new_err(format!(
             "{}: raw memory is not taken here, give tensors",
             row.name

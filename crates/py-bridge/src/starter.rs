@@ -48,8 +48,8 @@ pub struct Starter {
 }
 
 impl Starter {
-    /// Begins it.
-    fn begin<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Pending> {
+    /// The arguments in their places.
+    fn slots<'a, 'py>(&self, args: &'a Bound<'py, PyTuple>) -> PyResult<Slots<'a, 'py>> {
         let Row { params, name, .. } = self.row;
         let given = args.len();
         let needed = params.iter().filter(|param| param.required).count();
@@ -63,6 +63,12 @@ impl Starter {
         for (slot, argument) in slots.iter_mut().zip(args.iter_borrowed()) {
             *slot = Some(argument);
         }
+        Ok(slots)
+    }
+
+    /// Begins it.
+    fn begin<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Pending> {
+        let (Row { params, name, .. }, slots) = (self.row, self.slots(args)?);
         let mpi4py = mpi4py::bound()?;
         match &self.row.body {
             Body::Send(_) => p2p::begin_send(py, mpi4py, params, self.comm, &slots),
@@ -71,6 +77,21 @@ impl Starter {
                 collective::begin(py, mpi4py, self.row, self.comm, &slots)
             }
             _ => Err(PyTypeError::new_err(format!("{name} cannot be started"))),
+        }
+    }
+
+    /// The same for a thread that waits: `None` where it is done already.
+    fn attempt<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Option<Pending>> {
+        match &self.row.body {
+            Body::Start(Collective { .. }) => {
+                let slots = self.slots(args)?;
+                collective::attempt(py, mpi4py::bound()?, self.row, self.comm, &slots)
+            }
+            _ => self.begin(py, args).map(Some),
         }
     }
 }
@@ -127,7 +148,9 @@ impl Starter {
         timeout: Option<f64>,
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Option<Pending>> {
-        let pending = self.begin(py, args)?;
+        let Some(pending) = self.attempt(py, args)? else {
+            return Ok(None);
+        };
         let handle = pending.handle();
         let core = |error| errors::operation(py, error);
         if let Some(result) = handle.result() {

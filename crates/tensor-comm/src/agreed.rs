@@ -52,6 +52,8 @@ pub enum Shares {
     Unknown,
     /// They don't, or this call may not use it.
     No,
+    /// They do, and this call may use it for what is one step there.
+    OneStep,
     /// They do.
     Yes,
 }

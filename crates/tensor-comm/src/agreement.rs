@@ -156,7 +156,7 @@ proptest! {
         one_call in any::<bool>(),
         choice in prop::sample::select(&[Choice::Auto, Choice::Mpi, Choice::Own, Choice::Ring, Choice::Halving, Choice::TwoLevel][..]),
         place in prop::sample::select(&[Place::Unknown, Place::Together, Place::Crowded, Place::Apart][..]),
-        shares in prop::sample::select(&[Shares::Unknown, Shares::No, Shares::Yes][..]),
+        shares in prop::sample::select(&[Shares::Unknown, Shares::No, Shares::OneStep, Shares::Yes][..]),
         settled in any::<bool>(),
         reads in any::<bool>(),
         locals in prop::collection::vec(local(), 1..8),

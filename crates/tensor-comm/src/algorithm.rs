@@ -38,7 +38,12 @@ pub(crate) fn algorithm(agreed: &Agreed, dtype: DType, op: ReduceOp) -> Algorith
     if let Some(pattern) = pattern {
         return Algorithm::Rounds(pattern);
     }
-    if standing.shares == Shares::Yes && worth_sharing(agreed, dtype) {
+    let shared = match standing.shares {
+        Shares::Yes => true,
+        Shares::OneStep => is_one_step(agreed, dtype),
+        Shares::No | Shares::Unknown => false,
+    };
+    if shared && worth_sharing(agreed, dtype) {
         Algorithm::Shared
     } else if agreed.facts.choice == Choice::Own {
         Algorithm::Direct
@@ -112,6 +117,11 @@ fn bytes(agreed: &Agreed, dtype: DType) -> usize {
     };
     let item = dtype.itemsize().unwrap_or(1);
     agreed.elements.saturating_mul(item).saturating_mul(blocks)
+}
+
+/// Whether it is one step in shared memory.
+fn is_one_step(agreed: &Agreed, dtype: DType) -> bool {
+    agreed.kind == CallKind::Allreduce && bytes(agreed, dtype) <= direct::ONCE
 }
 
 /// Whether shared memory is the faster way for ranks that have it.

@@ -20,5 +20,6 @@ pub(crate) mod process;
 pub(crate) mod receives;
 mod segment;
 pub(crate) mod settings;
+mod sharing;
 pub(crate) mod state;
 mod turns;

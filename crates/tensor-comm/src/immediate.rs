@@ -6,7 +6,7 @@ use crate::brief::Brief;
 use crate::call::{Call, CallKind};
 use crate::collective::plan;
 use crate::comm::Comm;
-use crate::engine::{self, Collective, Handle, Issue, Keep, Open};
+use crate::engine::{self, Collective, Handle, Issue, Job, Keep, Open, Step};
 use crate::error::{Error, Result};
 use crate::ground::awareness::Way;
 use crate::ground::exchange::Exchange;
@@ -15,6 +15,9 @@ use crate::ground::private;
 use crate::ground::state::State;
 use crate::trace::{self, Taken};
 use crate::watch::About;
+
+/// Steps of a collective before whoever waits for it has it kept: a small one ends within them.
+const ATTEMPTS: u32 = 64;
 
 /// Starts a collective and leaves it to the engine, as [`begin`].
 ///
@@ -37,6 +40,62 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
 /// # Errors
 /// As [`crate::run`]; besides [`Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
 pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
+    let (gate, collective, brief) = make(comm, call)?;
+    Ok(Rest::of(&gate, collective, brief).keep(keep))
+}
+
+/// The same for a thread that waits for it: what is small is done when this returns, if the other ranks are there.
+/// Else the caller goes on with what is left, which nobody else does while others wait for this rank.
+///
+/// # Errors
+/// As [`begin`], and what the operation found.
+///
+/// # Safety
+/// - The memory that the call describes is there until this returns `None` or an error, or until the operation that
+///   [`Rest::keep`] makes of the rest has ended.
+pub unsafe fn attempt(comm: &Comm, call: &Call) -> Result<Option<Rest>> {
+    let (gate, mut collective, brief) = make(comm, call)?;
+    for _ in 0..ATTEMPTS {
+        match collective.advance() {
+            Ok(Step::Ended) => {
+                collective.ended();
+                return Ok(None);
+            }
+            Ok(Step::Moved | Step::Idle) => std::hint::spin_loop(),
+            Err(why) => {
+                collective.ended();
+                return Err(why);
+            }
+        }
+    }
+    Ok(Some(Rest::of(&gate, collective, brief)))
+}
+
+/// A collective under way that nobody carries on yet.
+pub struct Rest(Option<(Collective, About)>);
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        // MPI may still use what it was given, and nobody carries it on.
+        std::mem::forget(self.0.take());
+    }
+}
+
+impl Rest {
+    fn of(gate: &Gate, mut collective: Collective, brief: Brief) -> Rest {
+        collective.watched(gate.watch(|| brief));
+        Rest(Some((collective, gate.about(brief))))
+    }
+
+    /// Goes on as an operation that keeps the tensors' memory, for whoever waits or [`engine::carry`].
+    pub fn keep(mut self, keep: Box<dyn Keep>) -> Handle {
+        let (collective, about) = self.0.take().expect("kept once");
+        engine::begin(collective, keep, about)
+    }
+}
+
+/// Everything that can be refused is refused; the call has its number and its turn.
+fn make(comm: &Comm, call: &Call) -> Result<(Gate, Collective, Brief)> {
     engine::allowed(comm.mpi())?;
     let gate = Gate::open(*comm, call.kind)?;
     let comm = &gate.comm_for(Way::NonBlocking)?;
@@ -45,10 +104,9 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     if asks {
         gate.pass(Some(call))?;
     }
-    let ready = plan(*comm, call, Some(gate.standing().by_messages()))
+    let ready = plan(*comm, call, Some(gate.standing_of_engine()))
         .and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
     let brief = Brief::of(call);
-    let (about, watched) = (gate.about(brief), gate.watch(|| brief));
     let mut span = gate.trace_flight(brief);
     if let Ok(plan) = &ready {
         trace::takes(&mut span, || Taken::of(plan));
@@ -59,7 +117,7 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
             // - the plan is boxed and lives in the operation until the request has completed, and so does
             //   the keeper of the tensors' memory.
             let flight = unsafe { plan.start_on(comm.raw()) }?;
-            Collective::flying(*comm, plan, flight, (watched, span))
+            Collective::flying(*comm, plan, flight, span)
         }
         (Ok(plan), Some(state)) => {
             state.begin()?;
@@ -72,20 +130,20 @@ pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
                 // What it is planned for is not known yet; the others have come to this call, too.
                 drop(plan);
                 state.ask_place();
-                let call = Open(call.clone());
-                Collective::open(call, order, exchange, (watched, span))
+                Collective::open(Open(call.clone()), order, exchange, span)
             } else {
-                Collective::ordered(plan, order, exchange, (watched, span))
+                Collective::ordered(plan, order, exchange, span)
             }
         }
         (Err(why), _) if asks => return Err(why),
         (Err(why), _) => return Err(tell(&gate, why)),
     };
-    Ok(engine::begin(collective, keep, about))
+    Ok((gate, collective, brief))
 }
 
 /// Makes a communicator ready for operations of the engine: its private duplicate is there, and the ranks
-/// know where they run, so that large reductions take our own way, and who takes device memory. Collective over the communicator.
+/// know where they run, so that large reductions take our own way, share memory for small ones, and know who takes
+/// device memory. Collective over the communicator.
 ///
 /// # Errors
 /// What MPI reports.
@@ -94,6 +152,7 @@ pub fn prepare(comm: &Comm) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Barrier)?;
     if let Some(state) = gate.state() {
         gate.agree_place()?;
+        gate.agree_arena_of_engine()?;
         state.agree_reach()?;
         state.begin()?;
         state.private(true)?;

@@ -70,7 +70,9 @@ pub use ground::awareness::{Awareness, awareness};
 pub use ground::process::attend;
 pub use ground::settings::{Aware, Check, Choice, Settings, Timeout};
 pub use guard::LARGE;
-pub use immediate::{begin, begin_foreign, prepare, refuse_start, start, undisturbed};
+pub use immediate::{
+    Rest, attempt, begin, begin_foreign, prepare, refuse_start, start, undisturbed,
+};
 pub use immediate_p2p::{begin_recv, begin_send};
 pub use kernels::ReduceOp;
 pub use many::{all_reduce_many, refuse_many};

@@ -8,9 +8,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
-/// Reductions of one group.
+/// `allreduce` of one group.
 #[pyclass(frozen, module = "dlmpi._native")]
 pub struct AllReduce {
+    /// The group's own: counts its calls, and says whether they are collected, profiled or refused.
+    core: Py<PyAny>,
     starter: Py<Starter>,
     /// MPI's operations for a number of torch's, a dtype and the ranks, where nothing else is to be done.
     known: Py<PyDict>,
@@ -20,13 +22,17 @@ pub struct AllReduce {
     in_place: Py<PyAny>,
     ranks: usize,
     patience: f64,
+    /// `allreduce` in all other forms.
+    others: Py<PyAny>,
 }
 
 #[pymethods]
 impl AllReduce {
     /// `starter` is the group's `Iallreduce`, which is carried on in the calling thread for `patience` seconds.
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "given once, by position")]
     fn new(
+        core: Py<PyAny>,
         starter: Py<Starter>,
         known: Py<PyDict>,
         options: Py<PyType>,
@@ -34,8 +40,10 @@ impl AllReduce {
         in_place: Py<PyAny>,
         ranks: usize,
         patience: f64,
+        others: Py<PyAny>,
     ) -> AllReduce {
         AllReduce {
+            core,
             starter,
             known,
             options,
@@ -43,20 +51,48 @@ impl AllReduce {
             in_place,
             ranks,
             patience,
+            others,
         }
     }
 
-    /// `None` if this call is another one's business: nothing was done. `True` when it is done; else the
-    /// engine goes on with what is returned.
-    #[pyo3(signature = (core, tensors, opts, /))]
+    /// `None` when it is done; else what the other forms return.
+    #[pyo3(signature = (*args, **keywords))]
     fn __call__<'py>(
         &self,
-        core: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = args.py();
+        if let (Ok((tensors, opts)), None) = (two(args), keywords)
+            && let Some((tensor, op)) = self.common(&tensors, &opts)?
+        {
+            let core = self.core.bind(py);
+            let sequence = intern!(py, "sequence");
+            core.setattr(sequence, core.getattr(sequence)?.extract::<u64>()? + 1)?;
+            let args = PyTuple::new(py, [self.in_place.bind(py), &tensor, &op])?;
+            if let Some(pending) = self.starter.get().run(py, Some(self.patience), &args)? {
+                let late = ("all_reduce", Bound::new(py, pending)?, opts);
+                core.call_method1(intern!(py, "overdue"), late)?;
+            }
+            return Ok(None);
+        }
+        self.others.bind(py).call(args, keywords).map(Some)
+    }
+}
+
+fn two<'py>(args: &Bound<'py, PyTuple>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    args.extract()
+}
+
+impl AllReduce {
+    /// The tensor and MPI's operation, if this call asks for nothing else.
+    fn common<'py>(
+        &self,
         tensors: &Bound<'py, PyAny>,
         opts: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = core.py();
-        let Ok(tensors) = tensors.cast_exact::<PyList>() else {
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+        let py = tensors.py();
+        let (core, Ok(tensors)) = (self.core.bind(py), tensors.cast_exact::<PyList>()) else {
             return Ok(None);
         };
         if tensors.len() != 1
@@ -74,16 +110,7 @@ impl AllReduce {
         }
         let kind = opts.getattr(intern!(py, "reduceOp"))?.hash()?;
         let key = (kind, tensor.getattr(intern!(py, "dtype"))?, self.ranks);
-        let Some(op) = self.known.bind(py).get_item(key)? else {
-            return Ok(None);
-        };
-        let sequence = intern!(py, "sequence");
-        core.setattr(sequence, core.getattr(sequence)?.extract::<u64>()? + 1)?;
-        let args = PyTuple::new(py, [self.in_place.bind(py), &tensor, &op])?;
-        let starter = self.starter.get();
-        match starter.run(py, Some(self.patience), &args)? {
-            None => Ok(Some(true.into_pyobject(py)?.to_owned().into_any())),
-            Some(pending) => Ok(Some(Bound::new(py, pending)?.into_any())),
-        }
+        let op = self.known.bind(py).get_item(key)?;
+        Ok(op.map(|op| (tensor, op)))
     }
 }

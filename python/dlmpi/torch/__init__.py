@@ -12,11 +12,13 @@ helpers for plain training loops.
 """
 
 from dlmpi.torch import hooks, nn
+from dlmpi.torch._failed import FailedRankError
 from dlmpi.torch._late import LateError
 from dlmpi.torch._register import install_as, register
 from dlmpi.torch.helpers import average_gradients, broadcast_module
 
 __all__ = [
+    "FailedRankError",
     "LateError",
     "average_gradients",
     "broadcast_module",

@@ -26,10 +26,9 @@ from torch._C._distributed_c10d import (
 from dlmpi import MPI
 from dlmpi.torch import _sparse
 from dlmpi.torch._blocks import LARGE_ROWS, apart, is_large, messages, rows
-from dlmpi.torch._given import listed, options, reducing, rooted
+from dlmpi.torch._given import listed, named, options, reducing, rooted
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
 from dlmpi.torch._reduction import reduction
-from dlmpi.torch._work import may_be_none
 
 if TYPE_CHECKING:
     from dlmpi.torch._core import Call, Core
@@ -54,36 +53,45 @@ def _in_turn(*steps: Callable[[], None] | None) -> Callable[[], None] | None:
 class Calls:
     """Reductions and movements of one group."""
 
-    _core: Core
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     # Reductions.
 
-    def allreduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None) -> Any:
+    def allreduce(
+        self,
+        tensors: Any = None,
+        opts: Any = None,
+        op: Any = None,
+        timeout: Any = None,
+        *,
+        tensor: Any = None,
+    ) -> Any:
         """Reduce each tensor over all ranks, in place."""
         core = self._core
-        if may_be_none:
-            done = core.reduce_now(core, tensors, opts)
-            if done is not None:
-                return None if done is True else core.overdue("all_reduce", done, opts)
-        tensors = listed(tensors)
+        if (tensors is None) == (tensor is None):
+            raise TypeError("allreduce: expected tensors or tensor")
+        tensors = listed(tensor if tensors is None else tensors)
         opts = reducing(AllreduceOptions, opts, op, timeout)
         given = opts.reduceOp
         calls: list[Call] = []
         after = []
-        for tensor in tensors:
-            if tensor.is_sparse:
+        for each in tensors:
+            if each.is_sparse:
                 return _sparse.allreduce(core, tensors, opts)
-            how, change, finish = reduction("all_reduce", given, tensor.dtype, core.size)
-            contributed = IN_PLACE if change is None else change(tensor)
-            calls.append((core.Iallreduce, (contributed, tensor, how)))
+            how, change, finish = reduction("all_reduce", given, each.dtype, core.size)
+            contributed = IN_PLACE if change is None else change(each)
+            calls.append((core.Iallreduce, (contributed, each, how)))
             if finish is not None:
-                after.append(_applied(finish, tensor))
+                after.append(_applied(finish, each))
         return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after) if after else None)
 
+    @named
     def allreduce_sparse(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce sparse tensors over all ranks, in place."""
         return self.allreduce(tensors, opts)
 
+    @named
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce many tensors as one message for each dtype."""
         core = self._core
@@ -102,6 +110,7 @@ class Calls:
             after += [divide, home]
         return core.launch("all_reduce", calls, tensors, opts, _in_turn(*after))
 
+    @named
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
@@ -124,6 +133,7 @@ class Calls:
                 after.append(_applied(how.after, tensor))
         return core.launch("reduce", calls, tensors, opts, _in_turn(*after))
 
+    @named
     def reduce_scatter(
         self, outs: Any, ins: Any, opts: Any = None, op: Any = None, timeout: Any = None
     ) -> Any:
@@ -157,6 +167,7 @@ class Calls:
         inputs = [part for parts in ins for part in parts]
         return core.launch("reduce_scatter", calls, outs, opts, _in_turn(*after), inputs=inputs)
 
+    @named
     def reduce_scatter_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Reduce one tensor with a block for each rank."""
         core = self._core
@@ -171,6 +182,7 @@ class Calls:
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @named
     def reduce_scatter_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Any:
         """Reduce many tensors with a block for each rank as one message for each dtype."""
         core = self._core
@@ -196,6 +208,7 @@ class Calls:
 
     # Movements.
 
+    @named
     def broadcast(
         self, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
@@ -207,6 +220,7 @@ class Calls:
         calls = [(core.Ibcast, (tensor, source)) for tensor in tensors]
         return core.launch("broadcast", calls, tensors, opts)
 
+    @named
     def allgather(self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None) -> Any:
         """Gather one tensor per rank on every rank; sizes may differ."""
         core = self._core
@@ -232,6 +246,7 @@ class Calls:
         own, home = _in_turn(*copies), _in_turn(*after)
         return core.launch("all_gather", calls, written, opts, home, inputs=ins, meanwhile=own)
 
+    @named
     def all_gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor."""
         core = self._core
@@ -241,6 +256,7 @@ class Calls:
 
     _allgather_base = all_gather_single
 
+    @named
     def all_gather_single_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Any:
         """Gather many tensors as one message."""
         core = self._core
@@ -264,6 +280,7 @@ class Calls:
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    @named
     def allgather_coalesced(self, outs: Any, ins: Any, opts: Any = None) -> Any:
         """Gather many tensors as one message, into a list for each rank."""
         core = self._core
@@ -284,6 +301,7 @@ class Calls:
         calls = [(core.Iallgatherv, (sent, [room, counts]))]
         return core.launch("all_gather", calls, written, opts, home, inputs=ins)
 
+    @named
     def gather(
         self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
@@ -311,6 +329,7 @@ class Calls:
         home = scatter_back(room, rest)
         return core.launch("gather", calls + more, parts, opts, home, inputs=ins, meanwhile=own)
 
+    @named
     def gather_single(self, out: Any, inp: Any, opts: Any = None) -> Any:
         """Gather one block per rank into one tensor of the root."""
         core = self._core
@@ -323,6 +342,7 @@ class Calls:
 
     gather_into_tensor = gather_single
 
+    @named
     def scatter(
         self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
@@ -347,12 +367,13 @@ class Calls:
         more, own = messages(core, large, gets)
         return core.launch("scatter", calls + more, outs, opts, inputs=parts, meanwhile=own)
 
+    @named
     def all_to_all_single(
         self,
         out: Any,
         inp: Any,
-        out_splits: Any = None,
-        in_splits: Any = None,
+        output_split_sizes: Any = None,
+        input_split_sizes: Any = None,
         opts: Any = None,
         *,
         timeout: Any = None,
@@ -360,8 +381,8 @@ class Calls:
         """Send a block of rows to each rank and receive one from each."""
         core = self._core
         opts = options(AllToAllOptions, opts, timeout)
-        sent = self._rows("input", inp, in_splits)
-        received = self._rows("output", out, out_splits)
+        sent = self._rows("input", inp, input_split_sizes)
+        received = self._rows("output", out, output_split_sizes)
         what = "all_to_all_single"
         if max(*sent, *received, 0) * max(inp.element_size(), out.element_size()) < LARGE_ROWS:
             calls = [(core.Ialltoallv, ([inp, sent], [out, received]))]
@@ -372,8 +393,10 @@ class Calls:
 
     alltoall_base = all_to_all_single
 
-    def alltoall(self, outs: Any, ins: Any, opts: Any = None) -> Any:
+    @named
+    def alltoall(self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None) -> Any:
         """Send a tensor to each rank and receive one from each; sizes may differ."""
+        opts = options(AllToAllOptions, opts, timeout)
         for name, tensors in (("input_tensor_list", ins), ("output_tensor_list", outs)):
             self._one_per_rank("all_to_all", name, tensors)
         same_dtype("all_to_all", "the lists", [*ins, *outs])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch._C._distributed_c10d import AllreduceOptions
 
 from dlmpi import MPI, _native
-from dlmpi.torch import _late, _profile
+from dlmpi.torch import _failed, _late, _profile
 from dlmpi.torch._reduction import known
 from dlmpi.torch._work import DoneWork, PendingWork, may_be_none
 
@@ -78,8 +78,11 @@ class Core:
         self.closed = False
         for operation in OPERATIONS:
             setattr(self, operation, _native.Starter(comm, operation))
-        #: The common reduction: called with this core, torch's list and options.
-        self.reduce_now = _native.AllReduce(
+
+    def allreduce(self, others: Callable[..., Any]) -> Any:
+        """Return a group's `allreduce`: its common form is native, `others` serves the rest."""
+        return _native.AllReduce(
+            self,
             self.Iallreduce,
             known,
             AllreduceOptions,
@@ -87,6 +90,7 @@ class Core:
             MPI.IN_PLACE,
             self.size,
             PATIENCE,
+            others,
         )
 
     def launch(
@@ -125,12 +129,9 @@ class Core:
         else:
             # All must be under way before one is waited for: they may be an exchange.
             self.check_open(what)
-            limit = seconds(options.timeout, self.timeout)
-            pendings = _native.Starter.run_all(limit, calls, meanwhile)
+            pendings = _native.Starter.run_all(PATIENCE, calls, meanwhile)
             for pending in pendings or ():
-                if not pending.done():
-                    raise self.late(what, self.sequence, pending, limit)
-                self.raise_error(pending)
+                self.overdue(what, pending, options)
         if after is not None:
             after()
         return None if may_be_none else DoneWork(outputs)
@@ -146,9 +147,31 @@ class Core:
     def overdue(self, what: str, pending: Any, options: Any) -> None:
         """Go on waiting for a call that has taken longer than the first look at its timeout."""
         limit = seconds(options.timeout, self.timeout)
-        if not pending.wait(max(limit - PATIENCE, 0.0)):
+        if not self.wait_for(what, pending, limit - PATIENCE):
             raise self.late(what, self.sequence, pending, limit)
         self.raise_error(pending)
+
+    def wait_for(self, what: str, pending: Any, limit: float) -> bool:
+        """Wait for an operation at most `limit` seconds; say whether it has ended.
+
+        Raises where another rank has failed meanwhile.
+        """
+        while not pending.done():
+            if limit <= 0:
+                return False
+            step = min(limit, _failed.PERIOD)
+            if not pending.wait(step) and step == _failed.PERIOD:
+                self.ask_for_failed(what)
+            limit -= step
+        return True
+
+    @staticmethod
+    def ask_for_failed(what: str) -> None:
+        """Raise where another rank has failed."""
+        why = _failed.heard()
+        if why is not None:
+            _unfinished.append(what)
+            raise _failed.FailedRankError(f"{what}: {why}")
 
     def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
         """Start one message; return its work. Messages are not counted: not all ranks make them."""
@@ -198,6 +221,7 @@ class Core:
         if self.closed:
             return
         self.closed = True
+        _failed.end(self.store)
         if free and not _unfinished and not MPI.Is_finalized():
             self.comm.Free()
 
@@ -212,6 +236,7 @@ def _at_exit() -> None:
     if _unfinished and MPI.Is_initialized() and not MPI.Is_finalized():
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        _failed.let_others_hear()
         MPI.COMM_WORLD.Abort(1)
 
 

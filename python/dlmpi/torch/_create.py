@@ -11,7 +11,7 @@ from typing import Any
 
 from dlmpi import MPI, _watch, abort_on_error
 from dlmpi.launch import LaunchError
-from dlmpi.torch import _group
+from dlmpi.torch import _failed, _group
 from dlmpi.torch._core import Core
 from dlmpi.torch._rendezvous import new_store
 
@@ -38,6 +38,8 @@ def group(options: Any, title: str) -> Any:
     if not ranks and _is_placeholder(store):
         store = new_store(options.timeout)
     core = Core(comm, options.group_id, store, options.timeout, title)
+    if not ranks:
+        _failed.begin(store, world.Get_rank())
     if _is_composite():
         return _group.backend(core)
     return _group.process_group(core, options.group_id)

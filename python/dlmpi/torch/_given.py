@@ -1,15 +1,48 @@
 """The shapes of arguments that the bindings of torch take besides its own options: one tensor for
-a list, and a number, an operation or a timeout in place of options."""
+a list, a number, an operation or a timeout in place of options, and all names of the tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import wraps
+from inspect import signature
 from typing import Any
 
 import torch
 
-__all__ = ["listed", "options", "reducing", "rooted"]
+__all__ = ["listed", "named", "options", "reducing", "rooted"]
+
+_OUTPUTS = (
+    *("output", "outputs", "output_tensor", "output_tensors", "output_lists"),
+    *("outputTensor", "outputTensors"),
+)
+_INPUTS = (
+    *("input", "inputs", "input_tensor", "input_tensors", "input_list"),
+    *("inputTensor", "inputTensors"),
+)
+#: What the bindings call an argument of ours, in this or that version of torch.
+_NAMES = {
+    **{"tensors": ("tensor",), "dst": ("dstRank",), "src": ("srcRank",)},
+    **dict.fromkeys(("out", "outs"), _OUTPUTS),
+    **dict.fromkeys(("inp", "ins"), _INPUTS),
+}
+
+
+def named(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method take its arguments by all names that the bindings give them."""
+    own = {given: name for name in signature(method).parameters for given in _NAMES.get(name, ())}
+
+    @wraps(method)
+    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        for given in keywords.keys() & own.keys():
+            name = own[given]
+            if name in keywords:
+                raise TypeError(f"{method.__name__}: {given!r} is given by two of its names")
+            keywords[name] = keywords.pop(given)
+        return method(self, *arguments, **keywords)
+
+    return call
 
 
 def listed(tensors: Any) -> Sequence[Any]:

@@ -18,6 +18,7 @@ from dlmpi.torch._calls import Calls
 from dlmpi.torch._core import Core
 from dlmpi.torch._messages import Messages
 from dlmpi.torch._register import DEVICES, NAME
+from dlmpi.torch._work import may_be_none
 
 __all__ = ["MPIBackend", "MPIProcessGroup", "backend", "prefixed", "process_group"]
 
@@ -59,7 +60,6 @@ class MPIBackend(_Named, Calls, Messages, c10d.Backend):  # type: ignore[misc]
     supports_shrinking = False
     supports_reconfigure = False
     supports_window = False
-    supports_tensor_alloc = False
     _supports_time_estimate = False
 
     def __init__(self, core: Core) -> None:
@@ -73,6 +73,10 @@ class MPIBackend(_Named, Calls, Messages, c10d.Backend):  # type: ignore[misc]
     def options(self) -> Any:
         """Return what the backend was made with."""
         return self._options
+
+    def supports_tensor_alloc(self, _device: Any) -> bool:
+        """Return False: MPI allocates no tensors."""
+        return False
 
     def split(self, _store: Any, ranks: list[int], opts: Any) -> Any:
         """Return a part of the group, or None on ranks outside."""
@@ -117,6 +121,9 @@ class MPIProcessGroup(_Named, Calls, Messages, c10d.ProcessGroup):  # type: igno
             self._set_default_backend(kind)
             for device in DEVICES:
                 self._register_backend(torch.device(device), kind, self._backend)
+        if may_be_none:
+            # Not this object's own method, which would keep it alive.
+            self.allreduce = core.allreduce(Calls(core).allreduce)  # type: ignore[method-assign]
 
     def splitGroup(
         self,

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dlmpi import MPI
+from dlmpi.torch._given import named
 from dlmpi.torch._work import DoneWork, JointWork
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Messages:
 
     _core: Core
 
+    @named
     def send(self, tensors: Sequence[Any], dst: int, tag: int = 0) -> Any:
         """Send one tensor to a rank of the group."""
         core = self._core
@@ -31,6 +33,7 @@ class Messages:
         call = (core.Send, (tensor, self._peer("dst", dst), self._tag(tag)))
         return core.message("send", call, [], dst)
 
+    @named
     def recv(self, tensors: Sequence[Any], src: int, tag: int = 0) -> Any:
         """Receive into one tensor from a rank of the group."""
         core = self._core
@@ -38,6 +41,7 @@ class Messages:
         call = (core.Recv, (tensor, self._peer("src", src), self._tag(tag)))
         return core.message("recv", call, tensors, src)
 
+    @named
     def recv_anysource(self, tensors: Sequence[Any], tag: int = 0) -> Any:
         """Receive into one tensor from any rank of the group."""
         core = self._core

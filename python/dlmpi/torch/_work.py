@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from dlmpi.torch._failed import PERIOD, FailedRankError
 from dlmpi.torch._late import call_at
 
 if TYPE_CHECKING:
@@ -123,7 +124,12 @@ class PendingWork(Work):  # type: ignore[misc]
     def _wait(self, limit: float) -> None:
         deadline = time.monotonic() + limit
         for pending in self._pendings:
-            if not pending.done() and not pending.wait(max(deadline - time.monotonic(), 0.0)):
+            try:
+                ended = self._core.wait_for(self._what, pending, deadline - time.monotonic())
+            except FailedRankError as error:
+                self._error = error
+                return
+            if not ended:
                 self._error = self._late(pending, limit)
                 return
         if self.record is not None:
@@ -175,7 +181,7 @@ class PendingWork(Work):  # type: ignore[misc]
         if first:
             if self._pendings and not self._settled:
                 # Nobody may ever call `wait`, so the clock runs here.
-                call_at(self._begin + self.limit, self._give_up)
+                self._look_again()
                 self._pendings[-1].then(self._complete)
             else:
                 self._complete()
@@ -189,12 +195,25 @@ class PendingWork(Work):  # type: ignore[misc]
         else:
             self._fulfil(None)
 
-    def _give_up(self) -> None:
-        for pending in self._pendings:
-            if not pending.done():
-                self._error = self._late(pending, self.limit)
-                self._fulfil(self._error)
+    def _look_again(self) -> None:
+        call_at(min(self._begin + self.limit, time.monotonic() + PERIOD), self._look)
+
+    def _look(self) -> None:
+        """Fail the future if it is late or another rank has failed."""
+        pending = next((one for one in self._pendings if not one.done()), None)
+        if pending is None:
+            return
+        if time.monotonic() < self._begin + self.limit:
+            try:
+                self._core.ask_for_failed(self._what)
+            except FailedRankError as error:
+                self._error = error
+            else:
+                self._look_again()
                 return
+        else:
+            self._error = self._late(pending, self.limit)
+        self._fulfil(self._error)
 
     def _fulfil(self, error: Exception | None) -> None:
         with self._lock:

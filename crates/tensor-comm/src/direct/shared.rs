@@ -11,6 +11,8 @@
 //! often as a message of a library through its own shared memory is copied in, and never out: kernels read
 //! what the others gave where it lies.
 
+mod poll;
+
 use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
@@ -22,8 +24,10 @@ use crate::error::{Error, Result};
 use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
 use crate::scratch::Scratch;
 
+pub(crate) use poll::Poll;
+
 /// Bytes up to which every rank combines everything: two messages less, and twice the arithmetic. Fits a block.
-const ONCE: usize = 8 << 10;
+pub(crate) const ONCE: usize = 8 << 10;
 /// Bytes in one place from which they are combined there, and not brought together with others first.
 const LEAST_RUN: usize = 1 << 10;
 
@@ -113,41 +117,70 @@ impl Shared {
     unsafe fn once(&self, turn: &mut Turn<'_>, bytes: usize, idle: Idle<'_>) -> Result<()> {
         let step = turn.first();
         turn.made(1);
-        let beside = bytes <= BESIDE;
-        // Not where results of this rank's lie: a root may still be taking those of two steps ago, when it has
-        // long been done with what was given to it.
-        let place = |rank: usize| match beside {
-            true => turn.beside(rank, step),
-            false => turn
-                .area(rank, step)
-                .wrapping_add((rank + 1) % self.ranks * block_bytes(self.ranks)),
-        };
-        if !beside {
+        if bytes > BESIDE {
             self.others()
                 .try_for_each(|rank| turn.was_done(rank, step.saturating_sub(1), idle))?;
         }
         // SAFETY:
-        // - the input holds so many bytes, and the place has room for them. What was there was read by all:
-        //   beside the counters, since all have given in the last step; else they are done.
-        unsafe { self.input.read(0, bytes, place(self.rank)) };
-        turn.give(step, self.label);
+        // - by the caller's promise; the others are done with what was there.
+        unsafe { self.give_all(turn, step, bytes) };
         let matched = self.all_given(turn, step, idle);
         if matched.is_ok() {
-            let gets = match self.goal {
-                Goal::Root(root) => root == self.rank,
-                Goal::All | Goal::Owner => true,
-            };
-            if let (Target::Whole(output), true) = (&self.output, gets) {
-                let from = |rank, at: usize| place(rank).wrapping_add(at).cast_const();
-                // SAFETY:
-                // - all have given. The output has room, by the caller's promise, and lies apart from what is shared.
-                unsafe { self.combine(from, bytes, None, |_| None, Some((output, 0))) };
-            }
+            // SAFETY:
+            // - by the caller's promise; all have given.
+            unsafe { self.combine_all(turn, step, bytes) };
         }
         if ends_alike(&matched) {
             turn.done(step);
         }
         matched
+    }
+
+    /// Where all that a rank has goes. Not where results of its own lie: a root may still be taking those of two
+    /// steps ago, when it has long been done with what was given to it.
+    fn place(&self, turn: &Turn<'_>, rank: usize, step: u64, bytes: usize) -> *mut u8 {
+        match bytes <= BESIDE {
+            true => turn.beside(rank, step),
+            false => turn
+                .area(rank, step)
+                .wrapping_add((rank + 1) % self.ranks * block_bytes(self.ranks)),
+        }
+    }
+
+    /// Gives all that this rank has.
+    ///
+    /// # Safety
+    /// - As for [`Shared::run`].
+    /// - The last step is over. Where `bytes` do not fit beside the counters, all ranks are done with those before.
+    unsafe fn give_all(&self, turn: &Turn<'_>, step: u64, bytes: usize) {
+        // SAFETY:
+        // - the input holds so many bytes, and the place has room for them. What was there was read by all:
+        //   beside the counters, since all have given in the last step; else they are done.
+        unsafe {
+            self.input
+                .read(0, bytes, self.place(turn, self.rank, step, bytes))
+        };
+        turn.give(step, self.label);
+    }
+
+    /// Combines all that the ranks have given, where it is wanted.
+    ///
+    /// # Safety
+    /// - As for [`Shared::run`]; all have given in this step.
+    unsafe fn combine_all(&self, turn: &Turn<'_>, step: u64, bytes: usize) {
+        let gets = match self.goal {
+            Goal::Root(root) => root == self.rank,
+            Goal::All | Goal::Owner => true,
+        };
+        if let (Target::Whole(output), true) = (&self.output, gets) {
+            let from = |rank, at: usize| {
+                let place = self.place(turn, rank, step, bytes);
+                place.wrapping_add(at).cast_const()
+            };
+            // SAFETY:
+            // - all have given. The output has room, by the caller's promise, and lies apart from what is shared.
+            unsafe { self.combine(from, bytes, None, |_| None, Some((output, 0))) };
+        }
     }
 
     /// In chunks, each rank combining the blocks that it owns.
@@ -342,9 +375,11 @@ impl Shared {
 }
 
 /// Whether all ranks see the same end: a mismatch shows on every one.
-fn ends_alike(done: &Result<()>) -> bool {
-    matches!(done, Ok(()) | Err(Error::Mismatch(_)))
+fn ends_alike<T>(done: &Result<T>) -> bool {
+    matches!(done, Ok(_) | Err(Error::Mismatch(_)))
 }
 
+#[cfg(test)]
+mod poll_tests;
 #[cfg(test)]
 mod tests;

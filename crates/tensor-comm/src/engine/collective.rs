@@ -3,6 +3,7 @@
 //! ```text
 //! Checking -> Placing (where the ranks run is not known yet) -> Waiting for its turn -> Flying -> settled
 //!                                                            \-> Exchanging (our own algorithm) -> settled
+//!                                                            \-> Sharing (memory, one step) -> settled
 //! ```
 //!
 //! MPI matches collectives of a communicator by the order in which they are issued, so they are issued on
@@ -18,7 +19,7 @@ use super::operation::{Job, Step};
 use crate::call::Call;
 use crate::collective::plan;
 use crate::comm::Comm;
-use crate::direct::{Direct, Flight, Lane, Progress};
+use crate::direct::{Direct, Flight, Lane, Poll, Progress};
 use crate::error::Result;
 use crate::ground::exchange::Exchange;
 use crate::ground::peers::Peers;
@@ -37,6 +38,7 @@ enum Stage {
         Option<CountArrays>,
     ),
     Exchanging(Box<Flight<Box<Direct>>>),
+    Sharing(Poll),
     Ended,
 }
 
@@ -115,14 +117,14 @@ impl Collective {
         comm: Comm,
         plan: Box<Plan>,
         (request, arrays): (Request, Option<CountArrays>),
-        seen: (Option<Entered>, Option<Span>),
+        span: Option<Span>,
     ) -> Collective {
         Collective {
             comm,
             stage: Stage::Flying(request, arrays),
             work: Work::Planned(plan),
             order: None,
-            seen,
+            seen: (None, span),
         }
     }
 
@@ -132,9 +134,9 @@ impl Collective {
         plan: Box<Plan>,
         order: (Arc<State>, i32),
         exchange: Option<Exchange>,
-        seen: (Option<Entered>, Option<Span>),
+        span: Option<Span>,
     ) -> Collective {
-        Collective::queued(Work::Planned(plan), order, exchange, seen)
+        Collective::queued(Work::Planned(plan), order, exchange, (None, span))
     }
 
     /// The same for one that is planned again when it is known where the ranks run.
@@ -142,9 +144,9 @@ impl Collective {
         call: Open,
         order: (Arc<State>, i32),
         exchange: Option<Exchange>,
-        seen: (Option<Entered>, Option<Span>),
+        span: Option<Span>,
     ) -> Collective {
-        Collective::queued(Work::Open(Box::new(call)), order, exchange, seen)
+        Collective::queued(Work::Open(Box::new(call)), order, exchange, (None, span))
     }
 
     /// The same for a call that somebody else makes.
@@ -172,6 +174,11 @@ impl Collective {
             order: Some(Order::new(state, tag)),
             seen,
         }
+    }
+
+    /// Under watch until it ends.
+    pub fn watched(&mut self, watched: Option<Entered>) {
+        self.seen.0 = watched;
     }
 
     /// A comparison alone.
@@ -208,7 +215,7 @@ impl Collective {
             if !order.state.knows_place()? {
                 return Ok(false);
             }
-            let standing = order.state.standing(false).by_messages();
+            let standing = order.state.standing_of_engine(false);
             let ready = Box::new(plan(self.comm, &open.0, Some(standing))?);
             ready.can_start()?;
             trace::takes(&mut self.seen.1, || Taken::of(&ready));
@@ -224,9 +231,9 @@ impl Collective {
         let Some(order) = &mut self.order else {
             return Ok(false);
         };
-        let direct = match &mut self.work {
-            Work::Planned(plan) => &mut plan.direct,
-            _ => &mut None,
+        let (direct, shared) = match &mut self.work {
+            Work::Planned(plan) => (&mut plan.direct, &mut plan.shared),
+            _ => (&mut None, &mut None),
         };
         if direct.is_some() {
             // It stands in nobody's way: its messages are apart.
@@ -244,6 +251,14 @@ impl Collective {
             let (tag, peers) = (order.tag, order.peers.take());
             let flight = Flight::new(Box::new(direct), Lane { comm, tag, peers })?;
             self.stage = Stage::Exchanging(Box::new(flight));
+            return Ok(true);
+        }
+        if let Some(arena) = order.state.arena()
+            && let Some(shared) = shared.take()
+        {
+            self.stage = Stage::Sharing(Poll::new(shared, arena));
+            order.ticket = None;
+            order.state.pass_turn();
             return Ok(true);
         }
         let started = match &mut self.work {
@@ -277,6 +292,14 @@ impl Collective {
             // SAFETY:
             // - the plan's sides are what the exchange was made for; they live as long as the operation.
             Stage::Exchanging(flight) => unsafe { flight.advance(false) },
+            Stage::Sharing(poll) => match &self.order {
+                Some(Order { state, .. }) => state.with_arena(|arena, idle| {
+                    // SAFETY:
+                    // - as above.
+                    unsafe { poll.advance(arena, idle) }
+                }),
+                None => Ok(Progress::Idle),
+            },
             _ => Ok(Progress::Idle),
         };
         landed.map_err(|error| match &self.order {
@@ -327,7 +350,10 @@ impl Job for Collective {
         if let Some(order) = &mut self.order {
             order.forfeit();
         }
-        let flew = matches!(self.stage, Stage::Flying(..) | Stage::Exchanging(_));
+        let flew = matches!(
+            self.stage,
+            Stage::Flying(..) | Stage::Exchanging(_) | Stage::Sharing(_)
+        );
         self.stage = Stage::Ended;
         self.seen = (None, None);
         flew

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use mpi_runtime::{Basic, BuiltinOp};
 
@@ -41,6 +41,8 @@ pub(crate) struct Arena {
     ranks: usize,
     /// Steps made so far. Locked during a call.
     step: Mutex<u64>,
+    /// Steps taken so far by calls that do not wait.
+    queued: AtomicU64,
 }
 
 impl Arena {
@@ -71,6 +73,7 @@ impl Arena {
                     rank,
                     ranks,
                     step: Mutex::new(0),
+                    queued: AtomicU64::new(0),
                 })
             }
             _ => None,
@@ -91,6 +94,7 @@ impl Arena {
             rank,
             ranks,
             step: Mutex::new(0),
+            queued: AtomicU64::new(0),
         };
         segments.into_iter().enumerate().map(arena).collect()
     }
@@ -101,6 +105,42 @@ impl Arena {
             step: self.step.lock().unwrap_or_else(PoisonError::into_inner),
             arena: self,
         }
+    }
+
+    /// The step of the next call that does not wait. All calls of an arena wait, or none does.
+    pub fn queue(&self) -> u64 {
+        self.queued.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A look at this step; `None` while one before is not over, or another thread looks.
+    pub fn enter_at(&self, step: u64) -> Option<Turn<'_>> {
+        let now = match self.step.try_lock() {
+            Ok(now) => now,
+            Err(TryLockError::Poisoned(now)) => now.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        (*now == step).then_some(Turn {
+            step: now,
+            arena: self,
+        })
+    }
+
+    /// This rank will give nothing more, nor be done: nobody waits for it in vain, in later calls either.
+    pub fn fails(&self) {
+        self.word(self.rank, 2, 1).store(1, Ordering::Release);
+    }
+
+    /// An error where this rank has failed before.
+    pub fn goes_on(&self) -> Result<()> {
+        match self.has_failed(self.rank) {
+            true => Err(failed(self.rank)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether `rank` has failed.
+    fn has_failed(&self, rank: usize) -> bool {
+        self.word(rank, 2, 1).load(Ordering::Acquire) != 0
     }
 
     fn line(&self, rank: usize, line: usize) -> *mut u8 {
@@ -164,23 +204,14 @@ impl Turn<'_> {
         word(0).store(step + 1, Ordering::Release);
     }
 
-    /// This rank will give nothing more, nor be done: nobody waits for it in vain, in later calls either.
+    /// As [`Arena::fails`].
     pub fn fails(&self) {
-        let word = self.arena.word(self.arena.rank, 2, 1);
-        word.store(1, Ordering::Release);
+        self.arena.fails();
     }
 
-    /// Whether `rank` has failed.
-    fn has_failed(&self, rank: usize) -> bool {
-        self.arena.word(rank, 2, 1).load(Ordering::Acquire) != 0
-    }
-
-    /// An error where this rank has failed before.
+    /// As [`Arena::goes_on`].
     pub fn goes_on(&self, idle: Idle<'_>) -> Result<()> {
-        match self.has_failed(self.arena.rank) {
-            true => idle().and(Err(failed(self.arena.rank))),
-            false => Ok(()),
-        }
+        self.arena.goes_on().or_else(|why| idle().and(Err(why)))
     }
 
     /// Waits until `rank` has given in `step`; the label that it gave.
@@ -189,6 +220,32 @@ impl Turn<'_> {
         let word = |word| self.arena.word(rank, line, word);
         self.until(rank, || word(0).load(Ordering::Acquire) > step, idle)?;
         Ok(word(1).load(Ordering::Relaxed))
+    }
+
+    /// The label that `rank` has given in `step`, if it has.
+    pub fn label(&self, rank: usize, step: u64) -> Result<Option<u64>> {
+        let word = |word| self.arena.word(rank, (step % 2) as usize, word);
+        let given = self.has(rank, || word(0).load(Ordering::Acquire) > step)?;
+        Ok(given.then(|| word(1).load(Ordering::Relaxed)))
+    }
+
+    /// Whether `rank` is done with all steps before `step`.
+    pub fn is_done(&self, rank: usize, step: u64) -> Result<bool> {
+        let word = self.arena.word(rank, 2, 0);
+        self.has(rank, || word.load(Ordering::Acquire) >= step)
+    }
+
+    /// Whether `rank` has come so far; an error if it never will.
+    #[inline]
+    fn has(&self, rank: usize, ready: impl Fn() -> bool) -> Result<bool> {
+        if ready() {
+            return Ok(true);
+        }
+        // What it gave before it failed is there.
+        match self.arena.has_failed(rank) && !ready() {
+            true => Err(failed(rank)),
+            false => Ok(false),
+        }
     }
 
     /// This rank is done with `step`.
@@ -214,7 +271,7 @@ impl Turn<'_> {
         }
         while !ready() {
             // What it gave before it failed is there.
-            let failed_first = self.has_failed(rank) && !ready();
+            let failed_first = self.arena.has_failed(rank) && !ready();
             // MPI's own word is of more use, where this rank hears one.
             idle()?;
             if failed_first {

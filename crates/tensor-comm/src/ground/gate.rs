@@ -3,8 +3,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use mpi_runtime::StatusPtr;
-
 use super::arena::{Arena, Idle};
 use super::awareness::{self, Way};
 use super::exchange::Exchange;
@@ -137,6 +135,24 @@ impl Gate {
         })
     }
 
+    /// The same for a non-blocking call.
+    pub fn standing_of_engine(&self) -> Standing {
+        self.numbered
+            .as_ref()
+            .map_or(Standing::NONE.by_messages(), |numbered| {
+                let settled = numbered.sequence > SETTLED;
+                numbered.state.standing_of_engine(settled)
+            })
+    }
+
+    /// Agrees on memory for non-blocking calls. Every rank must do so at the same call.
+    pub fn agree_arena_of_engine(&self) -> Result<()> {
+        self.numbered.as_ref().map_or(Ok(()), |numbered| {
+            let choice = numbered.settings.allreduce;
+            numbered.state.agree_arena_of_engine(choice)
+        })
+    }
+
     /// A plan made with this standing, or one made anew while it is open: the ranks then agree on what it hangs on.
     /// Every rank must come here in the same blocking call, whatever it knows by now.
     pub fn settle<T>(
@@ -163,24 +179,11 @@ impl Gate {
         Ok(plan)
     }
 
-    /// Runs `work` on the memory that the ranks share. It is given what to call now and then while it waits for
-    /// other ranks: they may wait for MPI's work on this one, or have revoked the communicator.
+    /// As [`State::with_arena`].
     pub fn with_arena<T>(&self, work: impl FnOnce(&Arena, Idle<'_>) -> Result<T>) -> Result<T> {
         let nowhere = || Error::State("dlmpi: these ranks share no memory".into());
         let state = self.state().ok_or_else(nowhere)?;
-        let arena = state.arena().ok_or_else(nowhere)?;
-        let (mpi, any) = (self.comm.mpi(), self.comm.mpi().constants().any_source);
-        let [_, tag] = state.spare_tags();
-        let idle = || {
-            // A message that is never there: MPI looks through all that it has to do.
-            if let Some(private) = state.private(false)? {
-                // SAFETY:
-                // - no status is asked for.
-                unsafe { mpi.iprobe(any, tag, private, StatusPtr::ignore()) }?;
-            }
-            Ok(())
-        };
-        work(arena, &idle).map_err(|error| state.report(error))
+        state.with_arena(work).map_err(|error| state.report(error))
     }
 
     /// The communicator for a call that gives memory to MPI in this way: on the device, where MPI takes it.

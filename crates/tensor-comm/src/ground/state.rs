@@ -20,8 +20,7 @@ use super::process;
 use super::receives::Receives;
 use super::settings::Choice;
 use super::turns::Turns;
-use crate::agreed::{Place, Shares, Standing};
-use crate::algorithm;
+use crate::agreed::{Place, Standing};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 
@@ -46,7 +45,9 @@ pub(crate) struct State {
     /// A non-blocking collective has asked, and how far that is.
     pub(super) asking: Mutex<Option<Result<Asking>>>,
     /// What the ranks share, once they have agreed on it.
-    arena: OnceLock<Option<Arena>>,
+    pub(super) arena: OnceLock<Option<Arena>>,
+    /// That is for non-blocking calls alone.
+    pub(super) arena_of_engine: AtomicBool,
     /// Which ranks take device memory from which, once they have agreed on it.
     reach: OnceLock<Reach>,
     /// A number that all ranks know this communicator by, once they have agreed on it, else 0.
@@ -90,6 +91,7 @@ impl State {
             places: OnceLock::new(),
             asking: Mutex::new(None),
             arena: OnceLock::new(),
+            arena_of_engine: AtomicBool::new(false),
             reach: OnceLock::new(),
             id: AtomicU64::new(0),
             members: OnceLock::new(),
@@ -256,33 +258,6 @@ impl State {
     /// The ranks' processes, where all have found that they can read each other's memory.
     pub fn peers(&self) -> Option<Arc<Peers>> {
         self.places.get().and_then(|known| known.peers.clone())
-    }
-
-    /// Whether the ranks share memory, as far as they have agreed on it.
-    pub fn shares(&self) -> Shares {
-        match self.arena.get() {
-            None => Shares::Unknown,
-            Some(None) => Shares::No,
-            Some(Some(_)) => Shares::Yes,
-        }
-    }
-
-    /// The memory that the ranks share.
-    pub fn arena(&self) -> Option<&Arena> {
-        self.arena.get().and_then(Option::as_ref)
-    }
-
-    /// Agrees whether the ranks share memory, and makes it so where that is of use, after it is known where
-    /// they run. At the same blocking call on every rank.
-    pub fn agree_arena(&self, choice: Choice) -> Result<()> {
-        if self.arena.get().is_none() {
-            let arena = match algorithm::may_share(choice, self.place(), self.size) {
-                true => Arena::agree(self.comm)?,
-                false => None,
-            };
-            self.arena.get_or_init(|| arena);
-        }
-        Ok(())
     }
 
     /// Which ranks take device memory from which, as far as they have agreed on it.

@@ -100,7 +100,7 @@ fn call(arena: &Arena, (rank, ranks): (usize, usize), asked: Asked, number: usiz
 }
 
 /// A sum over all ranks of `n` elements, in place.
-fn sum(
+pub(super) fn sum(
     (rank, ranks): (usize, usize),
     (at, n): (*mut u8, usize),
     dtype: DType,
@@ -121,7 +121,7 @@ fn sum(
 }
 
 /// Runs `work` on as many threads as ranks.
-fn on_ranks<T: Send>(ranks: usize, work: impl Fn(&Arena, usize) -> T + Sync) -> Vec<T> {
+pub(super) fn on_ranks<T: Send>(ranks: usize, work: impl Fn(&Arena, usize) -> T + Sync) -> Vec<T> {
     let arenas = Arena::among_threads(ranks);
     std::thread::scope(|scope| {
         let threads: Vec<_> = arenas
