@@ -14,7 +14,16 @@ from dlmpi._bound import mpi
 from dlmpi._standin import Made, StandIn
 from dlmpi._together import Together
 
-__all__ = ["Carried", "Persistent", "Prequest", "Receipt", "Repeated", "Request", "Transfer"]
+__all__ = [
+    "Carried",
+    "Persistent",
+    "Prequest",
+    "Receipt",
+    "Repeated",
+    "Request",
+    "Staged",
+    "Transfer",
+]
 
 
 class Transfer(mpi.Request):
@@ -173,14 +182,48 @@ class Carried(_Carried, mpi.Request):
     __slots__ = ("_pending",)
 
 
-class Repeated(_Carried, mpi.Prequest):
-    """A reduction that dlmpi makes anew each time it is started, on a communicator of its own.
+class Restarted(_Carried, mpi.Prequest):
+    """An operation that dlmpi begins and ends each time it is started.
 
     While it is inactive it is `REQUEST_NULL`, so that stock `MPI.Prequest.Startall`, which knows
     nothing of it, raises instead of doing nothing; `Startall` of :mod:`dlmpi.MPI` starts it.
     """
 
-    __slots__ = ("_arguments", "_comm", "_pending", "_starter")
+    __slots__ = ("_pending",)
+
+    def _exists(self) -> bool:
+        raise NotImplementedError
+
+    def _begin(self) -> _native.Pending:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+    def Start(self) -> None:
+        """Initiate a communication with a persistent request."""
+        if not self._exists() or self != mpi.REQUEST_NULL:
+            raise mpi.Exception(mpi.ERR_REQUEST)
+        self._pending = self._begin()
+
+    def Free(self) -> None:
+        """Free the request; an operation under way goes on, with its tensors held."""
+        if not self._exists():
+            raise mpi.Exception(mpi.ERR_REQUEST)
+        if self != mpi.REQUEST_NULL:
+            super().Free()
+        self._end()
+
+    def free(self) -> None:
+        """Call `Free` if it has not been freed."""
+        if self._exists():
+            self.Free()
+
+
+class Repeated(Restarted):
+    """A reduction that dlmpi makes anew each time, on a communicator of its own."""
+
+    __slots__ = ("_arguments", "_comm", "_starter")
 
     _starter: _native.Starter | None
     _arguments: tuple[Any, ...]
@@ -194,26 +237,55 @@ class Repeated(_Carried, mpi.Prequest):
         request._arguments = arguments
         return request
 
-    def Start(self) -> None:
-        """Initiate a communication with a persistent request."""
-        starter = getattr(self, "_starter", None)
-        if starter is None or self != mpi.REQUEST_NULL:
-            raise mpi.Exception(mpi.ERR_REQUEST)
-        self._pending = starter.restart(self, *self._arguments)
+    def _exists(self) -> bool:
+        return getattr(self, "_starter", None) is not None
 
-    def Free(self) -> None:
-        """Free the request; an operation under way goes on, with its tensors held."""
-        if getattr(self, "_starter", None) is None:
-            raise mpi.Exception(mpi.ERR_REQUEST)
-        if self != mpi.REQUEST_NULL:
-            super().Free()
+    def _begin(self) -> _native.Pending:
+        return self._starter.restart(self, *self._arguments)  # type: ignore[union-attr]
+
+    def _end(self) -> None:
         self._starter, self._arguments = None, ()
         self._comm.Free()
 
-    def free(self) -> None:
-        """Call `Free` if it has not been freed."""
-        if getattr(self, "_starter", None) is not None:
-            self.Free()
+
+class Staged(Restarted):
+    """An operation of MPI's whose tensors are brought into another form each time."""
+
+    __slots__ = ("_stage",)
+
+    _stage: _native.Stage | None
+
+    def _exists(self) -> bool:
+        return getattr(self, "_stage", None) is not None
+
+    def _begin(self) -> _native.Pending:
+        return self._stage.start(self)  # type: ignore[union-attr]
+
+    def _end(self) -> None:
+        stage, self._stage = self._stage, None
+        stage.free()  # type: ignore[union-attr]
+
+    def _active(self) -> _native.Stage:
+        if not self._exists() or self == mpi.REQUEST_NULL:
+            raise mpi.Exception(mpi.ERR_REQUEST)
+        return self._stage  # type: ignore[return-value]
+
+    def Pready(self, partition: int) -> None:
+        """Mark a given partition as ready."""
+        self._active().ready(partition, partition)
+
+    def Pready_range(self, partition_low: int, partition_high: int) -> None:
+        """Mark a range of partitions as ready."""
+        self._active().ready(partition_low, partition_high)
+
+    def Pready_list(self, partitions: Sequence[int]) -> None:
+        """Mark a sequence of partitions as ready."""
+        for partition in partitions:
+            self._active().ready(partition, partition)
+
+    def Parrived(self, partition: int) -> bool:
+        """Test partial completion of a partitioned receive operation."""
+        return self._active().arrived(partition)
 
 
 class Request(Together, Made, mpi.Request, metaclass=StandIn):
@@ -230,9 +302,9 @@ class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
     @classmethod
     def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
         """Start a collection of persistent requests."""
-        super().Startall([one for one in requests if not isinstance(one, Repeated)])
+        super().Startall([one for one in requests if not isinstance(one, Restarted)])
         for one in requests:
-            if isinstance(one, Repeated):
+            if isinstance(one, Restarted):
                 one.Start()
             elif isinstance(one, Persistent):
                 one._wrote()
@@ -245,6 +317,8 @@ def _make_request(handle: int, pending: _native.Pending) -> Carried:
 
 
 _native.set_request(_make_request)
-_native.set_classes(transfer=Transfer, receipt=Receipt, persistent=Persistent, repeated=Repeated)
+_native.set_classes(
+    transfer=Transfer, receipt=Receipt, persistent=Persistent, repeated=Repeated, staged=Staged
+)
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

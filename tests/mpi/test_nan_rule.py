@@ -80,3 +80,39 @@ def test_one_nan_among_many(comm, rng, *, op, name, n):
     others = np.arange(n) != place
     wide = dtype.decode(data.reshape(-1)).reshape(comm.size, n)
     assert (got[others] == extreme(wide, axis=0)[others]).all()
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS, ids=str)
+def test_persistent_reductions_follow_it(comm, rng, *, reduction):
+    """They, too, and no small sum saturates; dense with a Datatype, and strided."""
+    rank, size, n = comm.rank, comm.size, 37
+    blocks, root = reduction.gives(size), size - 1
+    over = list(reduction.over(rank, size, root))
+    cases = [(name, op) for name in ("float32", "float64", "longdouble") for op in ("MAX", "MIN")]
+    cases += [(name, "SUM") for name in ("int8", "uint8", "int16", "uint16", "float16")]
+    for step, (name, op) in product((1, 2), cases):
+        dtype = BY_NAME[name]
+        summed = op == "SUM"
+        drawn = rng.integers(90, 120, (size, n)) if summed else rng.choice(SPECIAL, (size, n))
+        if name == "float16":
+            drawn = rng.integers(-9, 9, (size, n))
+        source = np.zeros(n * blocks * step, dtype.numpy)[::step]
+        source[:] = np.tile(drawn[rank], blocks).astype(dtype.numpy)
+        out = np.full(n * step, 5, dtype.numpy)[::step]
+        extra = {"root": root} if reduction.name == "Reduce" else {}
+        spec = [source, dtype.mpi and getattr(MPI, dtype.mpi)] if step == 1 else source
+        make = getattr(comm, f"{reduction.name}_init")
+        request = make(spec, out, op=getattr(MPI, op), **extra)
+        for _ in range(2):
+            request.Start()
+            request.Wait()
+        request.Free()
+        if not over:
+            assert (out == 5).all()
+            continue
+        if summed:
+            wanted = drawn[over].sum(0).astype(dtype.numpy)
+        else:
+            wanted = np.array([want(op, column[over]) for column in drawn.T])
+        good = (out == wanted) & (np.signbit(out) == np.signbit(wanted))
+        assert (good | (np.isnan(out) & np.isnan(wanted))).all(), (name, op, step)

@@ -264,10 +264,10 @@ def test_what_cannot_be_is_refused(comm):
     with pytest.raises(ValueError, match=r"dlmpi\.AVG"):
         dlmpi.wrap(comm.Dup(), collectives="mpi").Allreduce_init(half, half.clone(), dlmpi.AVG)
     for create in (comm.Send_init, comm.Recv_init):
-        with pytest.raises(BufferError, match=r"gaps|order"):
-            create([torch.zeros(3, 4).t(), 5], comm.rank)
-        with pytest.raises(BufferError, match=r"gaps|order"):
-            create([np.zeros(8)[::2], 2], comm.rank)
+        with pytest.raises(ValueError, match="buf"):
+            create([torch.zeros(3, 4).t(), 13], comm.rank)
+        with pytest.raises(ValueError, match="buf"):
+            create([np.zeros(8)[::2], 2, 3], comm.rank)
         with pytest.raises(ValueError, match="buf"):
             create([np.zeros(3), 4], comm.rank)
         create("not looked at", MPI.PROC_NULL).Free()

@@ -21,6 +21,8 @@ mod _native {
     #[pymodule_export]
     use py_bridge::request::Pending;
     #[pymodule_export]
+    use py_bridge::staged::Stage;
+    #[pymodule_export]
     use py_bridge::starter::Starter;
     #[pymodule_export]
     use py_bridge::transfer::{Hold, Track};
@@ -90,18 +92,20 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer, receipt, persistent, repeated))]
+    #[pyo3(signature = (*, transfer, receipt, persistent, repeated, staged))]
     fn set_classes(
         transfer: Py<PyAny>,
         receipt: Py<PyAny>,
         persistent: Py<PyAny>,
         repeated: Py<PyAny>,
+        staged: Py<PyAny>,
     ) -> PyResult<()> {
         let classes = py_bridge::mpi4py::Classes {
             transfer,
             receipt,
             persistent,
             repeated,
+            staged,
         };
         py_bridge::mpi4py::bound()?.set_classes(classes);
         Ok(())

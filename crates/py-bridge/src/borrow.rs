@@ -9,6 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::cargo::Cargo;
+use crate::errors;
 use crate::framework::Intent;
 use crate::order::StreamOrder;
 use crate::orphans;
@@ -108,6 +109,32 @@ impl Borrowed {
             }
             None => Ok(()),
         }
+    }
+
+    /// As [`Cargo::refresh`].
+    ///
+    /// # Errors
+    /// As for it.
+    pub fn refresh(&self, py: Python<'_>, part: Option<(usize, usize)>) -> PyResult<()> {
+        self.with_cargo(py, |cargo| cargo.refresh(part))
+    }
+
+    /// As [`Cargo::bring_home`].
+    ///
+    /// # Errors
+    /// As for it.
+    pub fn bring_home(&self, py: Python<'_>, part: Option<(usize, usize)>) -> PyResult<()> {
+        self.with_cargo(py, |cargo| cargo.bring_home(part))
+    }
+
+    /// Works on the cargo without the interpreter. Whoever has the lock does not wait for the interpreter.
+    fn with_cargo(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Cargo) -> tensor_comm::Result<()> + Send,
+    ) -> PyResult<()> {
+        py.detach(|| self.state().cargo.as_ref().map_or(Ok(()), work))
+            .map_err(|error| errors::operation(py, error))
     }
 
     /// The memory was written, and stays lent.

@@ -1,8 +1,9 @@
 //! What keeps the memory that an operation works on, and what is left to do with it when the operation
 //! has ended. Knows no operation.
 
+use mpi_runtime::Datatype;
 use pyo3::prelude::*;
-use tensor_comm::Posted;
+use tensor_comm::{Moat, Posted, Shaped};
 
 use crate::errors;
 use crate::framework::Intent;
@@ -12,7 +13,26 @@ use crate::loan::Held;
 pub struct Cargo {
     held: Held,
     posted: Option<Posted>,
+    described: Option<Described>,
     written: bool,
+}
+
+/// A Datatype of the memory, which stays as long: libraries look at it whenever a persistent collective starts.
+pub enum Described {
+    /// Of the elements of a tensor that has gaps.
+    Shaped(Shaped),
+    /// Of room for a message that may be longer.
+    Moat(Moat),
+}
+
+impl Described {
+    /// Its handle. One of it, at the address of the memory, is all of it.
+    pub fn datatype(&self) -> Datatype {
+        match self {
+            Described::Shaped(shape) => shape.datatype(),
+            Described::Moat(moat) => moat.datatype(),
+        }
+    }
 }
 
 impl Cargo {
@@ -21,7 +41,40 @@ impl Cargo {
         Cargo {
             held,
             posted: None,
+            described: None,
             written: intent == Intent::Receive,
+        }
+    }
+
+    /// The same under a Datatype of its own.
+    pub fn described(self, by: Described) -> Cargo {
+        Cargo {
+            described: Some(by),
+            ..self
+        }
+    }
+
+    /// The operation starts again: the elements, or one of so many parts, as they are now. For those that
+    /// nobody must be told about, without the interpreter.
+    ///
+    /// # Errors
+    /// A form that the elements cannot have.
+    pub fn refresh(&self, part: Option<(usize, usize)>) -> tensor_comm::Result<()> {
+        match &self.posted {
+            Some(posted) => posted.refresh(part),
+            None => Ok(()),
+        }
+    }
+
+    /// It has ended, or one of so many parts has arrived, and it will start again: brings home what was received.
+    ///
+    /// # Errors
+    /// As for [`Cargo::settle`].
+    pub fn bring_home(&self, part: Option<(usize, usize)>) -> tensor_comm::Result<()> {
+        match (&self.posted, part) {
+            (Some(posted), Some(part)) => posted.settle_part(part),
+            (Some(posted), None) => posted.settle(),
+            (None, _) => Ok(()),
         }
     }
 
@@ -50,6 +103,7 @@ impl Cargo {
         let Cargo {
             held,
             posted,
+            described,
             written,
         } = self;
         let mut told = Ok(());
@@ -65,6 +119,7 @@ impl Cargo {
         let left = Cargo {
             held,
             posted: None,
+            described,
             written: false,
         };
         (left, told)

@@ -69,7 +69,6 @@ impl Carried {
         slot.set(mpi4py.mpi().request_null().raw());
         let mut calling = self.lock();
         calling.request = Some(result.unbind());
-        calling.lent.shapes.clear();
         Ok(request)
     }
 
@@ -185,10 +184,6 @@ pub fn start<'py>(
             let values = values.ok_or_else(errors::unbound)?;
             let values = values.map(|value| value.map(|value| value.into_bound(py)));
             let result = invoke(real, row, slf, values)?;
-            let lent = Lent {
-                shapes: Vec::new(),
-                ..lent
-            };
             transfer::follow(mpi4py, result, lent)
         }
         Ok(Some(handle)) => {

@@ -138,6 +138,7 @@ fn side<'py>(
         vector,
         logical: true,
         message: false,
+        copied: false,
     };
     memory::lend(mpi4py, name, obj, flow, Use::UserOp, division, lent)
 }

@@ -2,32 +2,26 @@
 //! which form they are lent, and what holds them until the operation has ended. One function for all
 //! of them; what differs is in the rows.
 
-use mpi_runtime::Mpi;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
-use smallvec::SmallVec;
-use tensor_comm::{Arg, Comm, Counts, Flow, Op, Posted, View};
+use tensor_comm::{Comm, Flow, Op};
 
-use crate::borrow::Borrowed;
 use crate::bounds;
-use crate::cargo::Cargo;
 use crate::carried;
 use crate::collective::{self, Role};
 use crate::datatype::Use;
 use crate::delegate::{self, Values, invoke};
+use crate::elements;
 use crate::errors;
 use crate::framework::Intent;
-use crate::loan::Held;
 use crate::memory::{self, Division};
-use crate::message::{self, Loans, Message};
 use crate::mpi4py::Mpi4py;
 use crate::packed;
 use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
-use crate::raw::Bytes;
 use crate::receipt;
-use crate::repeated;
+use crate::repeated::{self, Repeated};
+use crate::staged;
 use crate::table::{Class, Row};
 use crate::transfer::{self, Lent};
 
@@ -114,30 +108,21 @@ pub fn call<'py>(
     {
         return Ok(request);
     }
-    if lend.gives == Gives::Persistent
-        && let Some(request) = repeated::create(mpi4py, row, slf, slots)?
-    {
-        return Ok(request);
+    let mut own = None;
+    if lend.gives == Gives::Persistent {
+        match repeated::create(mpi4py, row, slf, slots)? {
+            Repeated::Request(request) => return Ok(request),
+            Repeated::Op(at, op) => own = Some((at, op)),
+            Repeated::Plain => {}
+        }
     }
     let usage = usage(mpi4py, row, slots)?;
-    let mut lent = Lent::default();
-    let mut values: Values<'py> = Default::default();
-    for ((param, slot), value) in row.params.iter().zip(slots).zip(&mut values) {
-        let Some(msg) = slot else { continue };
-        let mut lend = |flow| {
-            let side = Side { row, param, flow };
-            side.lend(mpi4py, lend.form, slf, slots, msg, usage, &mut lent)
-        };
-        *value = Some(match param.takes {
-            Takes::Sent => lend(Flow::Out)?,
-            Takes::Received => lend(Flow::In)?,
-            Takes::Through => lend(Flow::Through)?,
-            Takes::Either => match lend(Flow::In) {
-                Ok(message) => message,
-                Err(refused) => lend(Flow::Out).map_err(|_| refused)?,
-            },
-            _ => Bound::clone(msg),
-        });
+    let (mut values, mut lent) = lend_all(mpi4py, row, lend, slf, slots, usage, false)?;
+    if lend.gives == Gives::Persistent && lent.overlaps() {
+        (values, lent) = lend_all(mpi4py, row, lend, slf, slots, usage, true)?;
+    }
+    if let (Gives::Persistent, Some((at, op))) = (lend.gives, own) {
+        values[at] = Some(op);
     }
     lent.unsure = lend.gives == Gives::Request && !tensor_comm::tells_of_pairs(mpi4py.mpi()) && {
         let names = |name| row.params.iter().any(|param| param.name == name);
@@ -167,9 +152,12 @@ pub fn call<'py>(
         _ => None,
     };
     let result = invoke(real, row, slf, values);
-    lent.shapes.clear();
     match lend.gives {
         Gives::Request => transfer::follow(mpi4py, result?, lent),
+        Gives::Persistent if lent.staged => {
+            let partitions = given(row, slots, "partitions").map_or(Ok(0), |n| n.extract())?;
+            staged::keep(mpi4py, row, result?, partitions, lent)
+        }
         Gives::Persistent => transfer::persist(mpi4py, result?, lent),
         Gives::Later => {
             let result = result?;
@@ -199,11 +187,51 @@ pub fn call<'py>(
     }
 }
 
+/// The values of all arguments, and what was lent; `copied`: MPI is given a copy of what is sent.
+fn lend_all<'py>(
+    mpi4py: &Mpi4py,
+    row: &Row,
+    lend: &Lend,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+    usage: Use,
+    copied: bool,
+) -> PyResult<(Values<'py>, Lent)> {
+    let mut lent = Lent::default();
+    let mut values: Values<'py> = Default::default();
+    for ((param, slot), value) in row.params.iter().zip(slots).zip(&mut values) {
+        let Some(msg) = slot else { continue };
+        let mut lend = |flow| {
+            let copied = copied && flow == Flow::Out;
+            let side = Side {
+                row,
+                param,
+                flow,
+                copied,
+            };
+            side.lend(mpi4py, lend.form, slf, slots, msg, usage, &mut lent)
+        };
+        *value = Some(match param.takes {
+            Takes::Sent => lend(Flow::Out)?,
+            Takes::Received => lend(Flow::In)?,
+            Takes::Through => lend(Flow::Through)?,
+            Takes::Either => match lend(Flow::In) {
+                Ok(message) => message,
+                Err(refused) => lend(Flow::Out).map_err(|_| refused)?,
+            },
+            _ => Bound::clone(msg),
+        });
+    }
+    Ok((values, lent))
+}
+
 /// One tensor argument of a call.
 struct Side<'a> {
     row: &'a Row,
     param: &'a Param,
     flow: Flow,
+    /// MPI is given a copy.
+    copied: bool,
 }
 
 impl Side<'_> {
@@ -218,7 +246,12 @@ impl Side<'_> {
         usage: Use,
         lent: &mut Lent,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let &Side { row, param, flow } = self;
+        let &Side {
+            row,
+            param,
+            flow,
+            copied,
+        } = self;
         let name = param.name;
         let unmatched = row.class == Class::Message
             && slf.eq(mpi4py.module(slf.py()).getattr("MESSAGE_NO_PROC")?)?;
@@ -229,7 +262,7 @@ impl Side<'_> {
             Form::Elements(sides) => {
                 let blocks = sides.of(row, slf, slots, flow)?;
                 let direct = || gives_device_memory(mpi4py, row, slf, slots, flow);
-                elements(mpi4py, name, msg, flow, blocks, &direct, lent)
+                elements::lend(mpi4py, name, msg, flow, blocks, &direct, lent)
             }
             Form::Dense(sides) => {
                 let (role, blocks) = sides.of(row, slf, slots, flow)?;
@@ -238,6 +271,7 @@ impl Side<'_> {
                     vector: role == Role::Vector,
                     logical: true,
                     message: !is_collective(row),
+                    copied,
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
@@ -247,6 +281,7 @@ impl Side<'_> {
                     vector: false,
                     logical: false,
                     message: false,
+                    copied: false,
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
@@ -392,94 +427,4 @@ fn idle(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>, flow: Flow) -> bool {
         Flow::Through => none("dest") && none("source"),
     };
     message || none("target_rank")
-}
-
-/// The message as `[buffer, counts, Datatype]`, its elements in logical order.
-fn elements<'py>(
-    mpi4py: &Mpi4py,
-    name: &str,
-    msg: &Bound<'py, PyAny>,
-    flow: Flow,
-    (role, peers): (Role, usize),
-    direct: &dyn Fn() -> PyResult<bool>,
-    lent: &mut Lent,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = msg.py();
-    let intent = Intent::of(flow);
-    let mut loans = Loans::new(mpi4py);
-    let read = match role {
-        Role::Vector => message::vector(&mut loans, name, msg, intent, peers)?,
-        _ => message::simple(&mut loans, name, msg, intent, Use::Move, peers)?,
-    };
-    let Message::Ours(arg) = read else {
-        return delegate::memory(mpi4py, name, msg, &[intent], lent);
-    };
-    loans.order.wait(py)?;
-    let elsewhere = |view: &View| !view.device().is_host_addressable();
-    let direct = arg.view().is_some_and(elsewhere) && direct()?;
-    let Some(held) = loans.into_borrowed().only() else {
-        // `[None, 0, datatype]`: nothing to lend.
-        return Ok(msg.clone());
-    };
-    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, (flow, direct))?;
-    if flow != Flow::Out && role == Role::Whole {
-        lent.room = Some(posted.capacity());
-    }
-    let datatype = mpi4py.datatype_object(py, posted.datatype())?;
-    let counts = posted.counts().clone();
-    let buffer = hand_over(py, held, posted, intent, lent)?;
-    let items: SmallVec<[Bound<'py, PyAny>; 4]> = match counts {
-        Counts::One(count) => {
-            let count = count.into_pyobject(py)?.into_any();
-            SmallVec::from_iter([buffer, count, datatype])
-        }
-        Counts::Each(counts, displs) => {
-            let counts = PyList::new(py, counts)?.into_any();
-            let displs = PyList::new(py, displs)?.into_any();
-            SmallVec::from_iter([buffer, counts, displs, datatype])
-        }
-    };
-    PyList::new(py, items).map(Bound::into_any)
-}
-
-/// The elements of `arg` in the form in which they travel; `direct` says that MPI takes device memory.
-///
-/// # Errors
-/// What their memory or the library cannot do.
-pub fn posted(
-    mpi: &'static Mpi,
-    py: Python<'_>,
-    arg: &Arg,
-    name: &str,
-    blocks: usize,
-    (flow, direct): (Flow, bool),
-) -> PyResult<Posted> {
-    let make = || Posted::new(mpi, arg, name, blocks, flow, direct);
-    match in_place(arg) {
-        true => make(),
-        false => py.detach(make),
-    }
-    .map_err(|error| errors::operation(py, error))
-}
-
-/// Those elements as a buffer that is lent.
-///
-/// # Errors
-/// What Python raised.
-pub fn hand_over<'py>(
-    py: Python<'py>,
-    held: Held,
-    posted: Posted,
-    intent: Intent,
-    lent: &mut Lent,
-) -> PyResult<Bound<'py, PyAny>> {
-    let bytes = Bytes::untyped(posted.ptr(), posted.bytes());
-    let cargo = Cargo::posted(held, posted, intent);
-    lent.lend(py, Borrowed::lending(bytes, cargo))
-}
-
-/// Whether the elements travel from where they lie, so that making them ready is no work.
-fn in_place(arg: &Arg) -> bool {
-    arg.view()
-        .is_none_or(|view| view.layout().is_c_contiguous() && view.device().is_host_addressable())
 }

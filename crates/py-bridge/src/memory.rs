@@ -5,13 +5,13 @@ use dlpack_core::DType;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tensor_comm::{Capacity, Flow, Shaped};
+use tensor_comm::{Capacity, Flow, Moat, Part, Shaped};
 
 use crate::borrow::Borrowed;
 use crate::bounds::Reach;
 use crate::buffer;
-use crate::cargo::Cargo;
-use crate::datatype::{self, Use};
+use crate::cargo::{Cargo, Described};
+use crate::datatype::{self, Reading, Use};
 use crate::delegate;
 use crate::errors;
 use crate::framework::Intent;
@@ -21,6 +21,7 @@ use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::raw::Bytes;
 use crate::registry;
+use crate::staged;
 use crate::transfer::Lent;
 
 /// How a message is divided.
@@ -34,6 +35,8 @@ pub struct Division {
     pub logical: bool,
     /// It is a message to or from one rank.
     pub message: bool,
+    /// The memory is also received into, so MPI is given a copy.
+    pub copied: bool,
 }
 
 /// The message as `[buffer, count, displacement, Datatype]`.
@@ -71,39 +74,63 @@ pub fn lend<'py>(
     let natural_number = tensor_comm::mpi_datatype(mpi4py.mpi(), dtype);
     let given = match given {
         Some(given) if division.message && Some(mpi4py.datatype(&given)?) == natural_number => None,
+        Some(given)
+            if usage == Use::Reduce
+                && datatype::reading(mpi4py, name, dtype, &given, usage)? == Reading::Natural =>
+        {
+            None
+        }
         given => given,
     };
     let own = given.is_none();
-    let whole = own && spec.range(name).is_ok_and(|range| range == (None, None));
     let undivided = division.blocks == 0 && !division.vector;
-    if division.logical
-        && usage == Use::Move
-        && whole
-        && undivided
-        && !loan.view().layout().is_c_contiguous()
-        && loan.view().device().is_host_addressable()
-    {
+    if division.logical {
+        lent.span(loan.view());
+    }
+    let scattered = division.logical && own && !loan.view().layout().is_c_contiguous();
+    let partitions = division.message && !undivided;
+    if partitions && scattered && tensor_comm::overruns(mpi4py.mpi()) {
+        // Open MPI 5.0.11: the first of a partitioned request's messages is lost then.
+        return Err(PyBufferError::new_err(format!(
+            "{name}: its elements do not lie in C order, and Open MPI's partitioned requests cannot be driven by dlmpi's \
+             thread, which would bring them into it; pass a contiguous copy"
+        )));
+    }
+    if (scattered || division.copied) && loan.view().device().is_host_addressable() {
+        if division.copied || !undivided || usage != Use::Move {
+            drop(loan);
+            return staged::lend(mpi4py, name, msg, (flow, usage), division, lent);
+        }
+        let part = match spec.range(name)? {
+            (None, None) => Ok(Part::whole(loan.view().clone())),
+            (count, displ) => {
+                let displ = displ.unwrap_or(0);
+                let rest = (numel as i64).saturating_sub(displ);
+                Part::new(loan.view().clone(), name, displ, count.unwrap_or(rest))
+            }
+        };
+        let part = part.map_err(|error| errors::operation(py, error))?;
         order.wait(py)?;
         let received = division.message && flow != Flow::Out;
         if received {
-            lent.room = Some(Capacity::whole(loan.view()));
+            let elements = part.count();
+            lent.room = Some(Capacity {
+                elements,
+                dtype,
+                itemsize,
+            });
         }
-        return shaped(mpi4py, py, loan, intent, received, lent);
+        return shaped(mpi4py, py, (&part, loan), intent, received, lent);
     }
     let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
     order.wait(py)?;
     let received = division.message && undivided && flow != Flow::Out;
     let (datatype, units) = match given {
-        Some(given) => {
-            if usage == Use::Reduce {
-                datatype::reading(mpi4py, name, dtype, &given, usage)?;
-            }
-            (given, 1)
-        }
+        Some(given) => (given, 1),
         None if received => receiving(mpi4py, py, dtype, itemsize)?,
         None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
     };
-    if division.logical && own && !loan.view().layout().is_c_contiguous() {
+    if scattered {
         return Err(PyBufferError::new_err(format!(
             "{name}: its elements do not lie in C order, and this operation works on memory as it lies; pass a contiguous copy"
         )));
@@ -153,29 +180,76 @@ pub fn lend<'py>(
         }
         (count.into_pyobject(py)?, displ.into_pyobject(py)?)
     };
+    // What MPI writes beyond the end of the room goes nowhere (`guard.rs`).
+    let moated = received
+        && own
+        && tensor_comm::overruns(mpi4py.mpi())
+        && lent
+            .room
+            .is_some_and(|room| room.bytes() < tensor_comm::LARGE);
+    let displ: i64 = match moated {
+        true => displs.extract::<Option<i64>>()?.unwrap_or(0) / units,
+        false => 0,
+    };
+    // A displacement beyond the tensor is mpi4py's to refuse.
+    let within = (0..=numel as i64).contains(&displ);
+    if let (true, true, Some(room)) = (moated, within, lent.room) {
+        let skipped = displ * itemsize as i64;
+        let start = bytes.start.wrapping_offset(skipped as isize);
+        let moat = Moat::new(mpi4py.mpi(), start, room.bytes())
+            .map_err(|error| errors::operation(py, error))?;
+        let room = Bytes::untyped(start, room.bytes());
+        return one(
+            mpi4py,
+            py,
+            room,
+            (loan, intent),
+            Described::Moat(moat),
+            lent,
+        );
+    }
     let cargo = Cargo::raw(loan.split().1, intent);
     let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
     let items = [buffer, counts, displs, datatype];
     PyList::new(py, items).map(Bound::into_any)
 }
 
-/// A whole strided tensor as one element of a Datatype of its own.
+/// Elements of a strided tensor as one element of a Datatype of its own.
 fn shaped<'py>(
     mpi4py: &Mpi4py,
     py: Python<'py>,
-    loan: Loan,
+    (part, loan): (&Part, Loan),
     intent: Intent,
     received: bool,
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let shape = Shaped::new(mpi4py.mpi(), loan.view(), received);
+    let shape = Shaped::new(mpi4py.mpi(), part, received);
     let shape = shape.map_err(|error| errors::operation(py, error))?;
-    let datatype = mpi4py.datatype_object(py, shape.datatype())?;
-    let bytes = Bytes::untyped(loan.view().data(), loan.view().itemsize());
-    let cargo = Cargo::raw(loan.split().1, intent);
+    let view = part.view();
+    let bytes = Bytes::untyped(view.data(), view.itemsize());
+    one(
+        mpi4py,
+        py,
+        bytes,
+        (loan, intent),
+        Described::Shaped(shape),
+        lent,
+    )
+}
+
+/// Memory as one of its own Datatype.
+fn one<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    bytes: Bytes,
+    (loan, intent): (Loan, Intent),
+    described: Described,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let datatype = mpi4py.datatype_object(py, described.datatype())?;
+    let cargo = Cargo::raw(loan.split().1, intent).described(described);
     let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
     let items = [buffer, 1i64.into_pyobject(py)?.into_any(), datatype];
-    lent.shapes.push(shape);
     PyList::new(py, items).map(Bound::into_any)
 }
 
@@ -192,7 +266,10 @@ fn receiving<'py>(
 }
 
 /// The Datatype of a dtype, and how many of it are one element.
-fn natural<'py>(
+///
+/// # Errors
+/// `ValueError` where it is to be reduced and MPI has no arithmetic for it.
+pub fn natural<'py>(
     mpi4py: &Mpi4py,
     py: Python<'py>,
     name: &str,

@@ -50,6 +50,8 @@ pub struct Classes {
     pub persistent: Py<PyAny>,
     /// The request of one that begins an operation of ours each time.
     pub repeated: Py<PyAny>,
+    /// The request of one whose tensors are brought into another form each time.
+    pub staged: Py<PyAny>,
 }
 
 /// Where the handle of a living object lies.
@@ -261,6 +263,15 @@ impl Mpi4py {
             known.push(row);
         }
         Ok(object)
+    }
+
+    /// The `MPI.Op` object of a handle that lives.
+    ///
+    /// # Errors
+    /// What Python raised.
+    pub fn op_object<'py>(&self, py: Python<'py>, op: Op) -> PyResult<Bound<'py, PyAny>> {
+        let class = self.module(py).getattr("Op")?;
+        class.call_method1("fromhandle", (op.raw(),))
     }
 
     /// The `MPI_Status` inside an `MPI.Status`; the object must outlive the use.

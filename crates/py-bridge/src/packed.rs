@@ -12,8 +12,8 @@ use crate::buffer;
 use crate::cargo::Cargo;
 use crate::datatype::{self, Reading, Use};
 use crate::delegate::{self, Values};
+use crate::elements;
 use crate::framework::Intent;
-use crate::lend;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::raw::Bytes;
@@ -61,8 +61,8 @@ pub fn lend<'py>(
     order.wait(py)?;
     let (view, held) = loan.split();
     let arg = Arg::Part(Part::whole(view));
-    let posted = lend::posted(mpi4py.mpi(), py, &arg, name, 1, (flow, false))?;
-    lend::hand_over(py, held, posted, intent, lent)
+    let posted = elements::posted(mpi4py.mpi(), py, &arg, name, 1, (flow, false))?;
+    elements::hand_over(py, held, posted, intent, lent)
 }
 
 /// Whether the elements are what the Datatype says; an integer of their size stands for what MPI has no

@@ -18,7 +18,17 @@ use crate::registry;
 use crate::snapshot;
 use crate::table::{Body, ROWS, Row};
 
-/// The request of such a reduction; `None` for every other persistent operation.
+/// How a persistent operation is made.
+pub enum Repeated<'py> {
+    /// As one of dlmpi's own: its request.
+    Request(Bound<'py, PyAny>),
+    /// By MPI, with an operation of ours in the place of the one at this argument.
+    Op(usize, Bound<'py, PyAny>),
+    /// By MPI.
+    Plain,
+}
+
+/// What kind of persistent operation it is, and the request of those that are dlmpi's own.
 ///
 /// # Errors
 /// What the arguments have to say.
@@ -27,23 +37,34 @@ pub fn create<'py>(
     row: &Row,
     slf: &Bound<'py, PyAny>,
     slots: &Slots<'_, 'py>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+) -> PyResult<Repeated<'py>> {
     let py = slf.py();
     let Some(at) = row.params.iter().position(|p| p.takes == Takes::Op) else {
-        return Ok(None);
+        return Ok(Repeated::Plain);
     };
     let op = collective::operation(mpi4py, row.params[at].name, slots[at].as_deref())?;
-    if matches!(op, Op::Native(_)) || !is_needed(mpi4py, row, slots, op) {
-        return Ok(None);
-    }
     let raw = mpi4py.comm(slf)?;
-    if raw == mpi4py.mpi().comm_null() {
-        return Ok(None);
-    }
+    // What cannot be asked is left to MPI's way, which says why.
+    let (Some(dtype), false) = (
+        dtype(mpi4py, row, slots, op),
+        raw == mpi4py.mpi().comm_null(),
+    ) else {
+        return Ok(Repeated::Plain);
+    };
     let core = |error| errors::operation(py, error);
     let comm = Comm::new(mpi4py.mpi(), raw).map_err(core)?;
     if tensor_comm::is_plain(&comm).map_err(core)? {
-        return Ok(None);
+        return Ok(Repeated::Plain);
+    }
+    if !is_needed(mpi4py, op, dtype) {
+        let own = match op {
+            Op::Builtin(op) => tensor_comm::own(mpi4py.mpi(), op, dtype).map_err(core)?,
+            _ => None,
+        };
+        return match own {
+            Some(own) => Ok(Repeated::Op(at, mpi4py.op_object(py, own)?)),
+            None => Ok(Repeated::Plain),
+        };
     }
     let (name, started) = started(row)?;
     let params = &row.params[..row.params.len() - 1];
@@ -63,19 +84,21 @@ pub fn create<'py>(
     let class = mpi4py.classes()?.repeated.bind(py);
     class
         .call_method1("_create", (slf, name, arguments))
-        .map(Some)
+        .map(Repeated::Request)
 }
 
-/// Whether MPI has no arithmetic for it. What cannot be asked is left to the other way, which says why.
-fn is_needed(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>, op: Op) -> bool {
+/// The dtype of what is reduced as the elements that it is; `None` where the caller's operation or Datatype
+/// says what it is, and where it cannot be asked.
+fn dtype(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>, op: Op) -> Option<DType> {
+    if matches!(op, Op::Native(_)) {
+        return None;
+    }
     let mut tensors = row.params.iter().zip(slots).filter_map(|(param, slot)| {
         let msg = slot.as_deref()?;
         let sides = matches!(param.takes, Takes::Sent | Takes::Received);
         (sides && !mpi4py.is_in_place(msg)).then_some((param.name, msg))
     });
-    let Some((name, msg)) = tensors.next() else {
-        return false;
-    };
+    let (name, msg) = tensors.next()?;
     let asked = || -> PyResult<Option<DType>> {
         let spec = Spec::unpack(mpi4py, name, msg, false)?;
         let mut order = StreamOrder::default();
@@ -88,16 +111,15 @@ fn is_needed(mpi4py: &Mpi4py, row: &Row, slots: &Slots<'_, '_>, op: Op) -> bool 
         }
         Ok(Some(dtype))
     };
-    let Ok(Some(dtype)) = asked() else {
-        return false;
-    };
-    let py = msg.py();
+    asked().ok().flatten()
+}
+
+/// Whether MPI has no arithmetic for it.
+fn is_needed(mpi4py: &Mpi4py, op: Op, dtype: DType) -> bool {
     match op {
         Op::Avg => true,
         Op::Builtin(op) => {
-            let half = dtype == DType::F16 && mpi4py.half(py).is_ok_and(|half| half.is_some());
-            !half
-                && tensor_comm::mpi_datatype(mpi4py.mpi(), dtype).is_none()
+            tensor_comm::mpi_datatype(mpi4py.mpi(), dtype).is_none()
                 && tensor_comm::kernels::meaning(op, dtype).is_ok()
         }
         Op::Native(_) => false,

@@ -10,7 +10,7 @@ use mpi_runtime::{GeneralizedRequest, Mpi, StatusPtr};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use tensor_comm::Call;
-use tensor_comm::engine::{Envelope, Handle, Keep};
+use tensor_comm::engine::{Envelope, Handle, Keep, Landed};
 
 use crate::callbacks;
 use crate::errors;
@@ -161,25 +161,25 @@ pub fn wait(py: Python<'_>, handles: &[Handle], timeout: Option<f64>) -> PyResul
 struct Progress {
     mpi: &'static Mpi,
     handle: Handle,
+    /// Of a message that is received.
+    landed: Option<Landed>,
 }
 
 impl GeneralizedRequest for Progress {
     unsafe fn query(&self, status: StatusPtr) -> Result<(), i32> {
         let constants = self.mpi.constants();
+        let came = self.landed.as_ref().and_then(|landed| landed.get());
+        let (source, tag, bytes) = match came {
+            Some(came) => (came.source, came.tag, came.bytes.unwrap_or(0)),
+            None => (constants.undefined, constants.undefined, 0),
+        };
         // SAFETY:
         // - MPI passes a status to fill.
-        unsafe {
-            self.mpi.status_set(
-                status,
-                constants.undefined,
-                constants.undefined,
-                constants.success,
-            )
-        };
+        unsafe { self.mpi.status_set(status, source, tag, constants.success) };
         if let Some(byte) = self.mpi.datatype(mpi_runtime::Basic::Byte) {
             // SAFETY:
             // - as above. A failure leaves a count that nobody asks a collective for.
-            let _ = unsafe { self.mpi.status_set_elements(status, byte, 0) };
+            let _ = unsafe { self.mpi.status_set_elements(status, byte, bytes as i64) };
         }
         // SAFETY:
         // - as above.
@@ -202,9 +202,23 @@ impl GeneralizedRequest for Progress {
 /// # Errors
 /// What MPI reports when it cannot make a request; the operation goes on then.
 pub fn make(py: Python<'_>, mpi: &'static Mpi, handle: Handle) -> PyResult<(u64, Pending)> {
+    make_of_message(py, mpi, handle, None)
+}
+
+/// The same of an operation that may be a message that is received.
+///
+/// # Errors
+/// As for [`make`].
+pub fn make_of_message(
+    py: Python<'_>,
+    mpi: &'static Mpi,
+    handle: Handle,
+    landed: Option<Landed>,
+) -> PyResult<(u64, Pending)> {
     let progress = Progress {
         mpi,
         handle: handle.clone(),
+        landed,
     };
     let request = mpi
         .grequest_start(progress)

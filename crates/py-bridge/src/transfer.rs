@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::{Capacity, Shaped};
+use tensor_comm::{Capacity, View};
 
 use crate::borrow::Borrowed;
 use crate::loan::Held;
@@ -24,12 +24,14 @@ pub struct Lent {
     pub buffers: SmallVec<[Py<Borrowed>; 2]>,
     /// Theirs.
     pub objects: SmallVec<[Py<PyAny>; 2]>,
-    /// Datatypes of the call that starts the operation.
-    pub shapes: Vec<Shaped>,
     /// Of a message that is received: what there is room for.
     pub room: Option<Capacity>,
     /// Whether the status of its request may be of something else.
     pub unsure: bool,
+    /// Of an operation that starts again and again: whether elements are brought into another form each time.
+    pub staged: bool,
+    /// The bytes that each tensor reaches.
+    pub spans: SmallVec<[(usize, usize); 2]>,
     /// Memory that nothing is left to do with.
     pub loans: Mutex<SmallVec<[Held; 1]>>,
 }
@@ -43,6 +45,21 @@ impl Lent {
         let buffer = Bound::new(py, buffer)?;
         self.buffers.push(buffer.clone().unbind());
         Ok(buffer.into_any())
+    }
+
+    /// Notes what a tensor reaches.
+    pub fn span(&mut self, view: &View) {
+        let (low, high) = view.layout().span();
+        let at = |offset: isize| view.data().wrapping_offset(offset) as usize;
+        self.spans.push((at(low), at(high)));
+    }
+
+    /// Whether two of the tensors may share memory.
+    pub fn overlaps(&self) -> bool {
+        match self.spans[..] {
+            [(a, a_end), (b, b_end)] => a < b_end && b < a_end && a < a_end && b < b_end,
+            _ => false,
+        }
     }
 
     /// The operation is over: settles what nobody holds.

@@ -6,6 +6,7 @@
 use mpi_runtime::{Datatype, Mpi};
 
 use crate::error::{Result, value_error};
+use crate::ground::process;
 use crate::wiretype::WireType;
 
 /// Largest piece of a derived datatype, in units: a round number well below 2^31.
@@ -19,6 +20,9 @@ pub(crate) struct Derived {
 
 impl Drop for Derived {
     fn drop(&mut self) {
+        if process::alive().is_err() {
+            return;
+        }
         // A failure leaves nothing to do: the handle is local and ours alone.
         // SAFETY:
         // - the handle never leaves this crate but for the duration of an MPI call.

@@ -13,6 +13,7 @@ mod message;
 mod operation;
 mod pace;
 mod priority;
+mod started;
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,6 +32,7 @@ pub(crate) use message::Passing;
 pub use message::{Came, Envelope};
 pub(crate) use operation::{Job, Operation, Step};
 use pace::Pace;
+pub use started::{Landed, Started};
 
 /// How long the engine leaves alone what waiting threads carry.
 const CARRIED: Duration = Duration::from_micros(200);
@@ -64,7 +66,10 @@ impl Engine {
 }
 
 /// Refuses where no thread but the caller's may call MPI.
-pub(crate) fn allowed(mpi: &Mpi) -> Result<()> {
+///
+/// # Errors
+/// [`Error::State`] there; what MPI reports.
+pub fn allowed(mpi: &Mpi) -> Result<()> {
     static LEVEL: OnceLock<ThreadLevel> = OnceLock::new();
     let level = match LEVEL.get() {
         Some(level) => *level,

@@ -70,3 +70,37 @@ impl Guard {
         }
     }
 }
+
+/// Room with one byte more, which lies elsewhere. Nothing has to be brought home, so it serves requests that
+/// are started and completed without us; a message that is one byte too long is not an error of MPI's there.
+pub struct Moat {
+    #[expect(dead_code, reason = "MPI may write it")]
+    cell: Box<UnsafeCell<[u8; 1]>>,
+    datatype: Derived,
+}
+
+// SAFETY:
+// - nobody here reads or writes the cell; the datatype's handle may be used by any thread.
+unsafe impl Send for Moat {}
+
+impl Moat {
+    /// Of `bytes` bytes at `room`. The address is only looked at.
+    ///
+    /// # Errors
+    /// What MPI reports.
+    pub fn new(mpi: &'static Mpi, room: *const u8, bytes: usize) -> Result<Moat> {
+        let cell = Box::new(UnsafeCell::new([0]));
+        let place = (cell.get() as i64).wrapping_sub(room as i64);
+        let datatype = mpi.type_create_hindexed(&[bytes as i64, 1], &[0, place], byte(mpi))?;
+        Ok(Moat {
+            cell,
+            datatype: Derived::new(mpi, datatype).commit()?,
+        })
+    }
+
+    /// One of it, at the room's address, is the room.
+    #[must_use]
+    pub fn datatype(&self) -> Datatype {
+        self.datatype.datatype()
+    }
+}

@@ -69,13 +69,14 @@ pub use fits::{Arrived, Capacity, tells_of_pairs};
 pub use ground::awareness::{Awareness, awareness};
 pub use ground::process::attend;
 pub use ground::settings::{Aware, Check, Choice, Settings, Timeout};
-pub use guard::LARGE;
+pub use guard::{LARGE, Moat};
 pub use immediate::{
     Rest, attempt, begin, begin_foreign, prepare, refuse_start, start, undisturbed,
 };
 pub use immediate_p2p::{begin_recv, begin_send};
 pub use kernels::ReduceOp;
 pub use many::{all_reduce_many, refuse_many};
+pub use own_op::own;
 pub use p2p::{SendMode, recv, send, sendrecv};
 pub use posted::{Counts, Flow, Posted, takes_device_memory};
 pub use reduce_local::reduce_local;

@@ -27,6 +27,17 @@ pub(crate) const fn library(op: ReduceOp) -> BuiltinOp {
     }
 }
 
+/// Our operation where libraries differ or are wrong; `None` where theirs is as good.
+///
+/// # Errors
+/// What MPI reports when it is made.
+pub fn own(mpi: &Mpi, op: ReduceOp, dtype: DType) -> Result<Option<mpi_runtime::Op>> {
+    match exists(op, dtype) {
+        true => handle(mpi, op, dtype).map(Some),
+        false => Ok(None),
+    }
+}
+
 macro_rules! own_ops {
     ($($name:ident: $op:ident of $dtype:ident;)*) => {
         $(

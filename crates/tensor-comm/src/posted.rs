@@ -57,7 +57,8 @@ pub struct Posted {
     counts: Counts,
     datatype: Datatype,
     bytes: usize,
-    #[expect(dead_code, reason = "freed when the operation is over")]
+    /// Freed when the operation is over.
+    #[allow(dead_code, reason = "kept")]
     derived: Option<Derived>,
     /// Of room for a message that may be longer, where the library must be kept inside.
     guard: Option<Guard>,
@@ -84,10 +85,40 @@ impl Posted {
         direct: bool,
     ) -> Result<Posted> {
         match arg {
-            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, direct),
+            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, direct, true),
             Arg::Blocks(each) => Posted::each(mpi, each, name, flow),
             Arg::Absent | Arg::InPlace => Err(value_error!("{name}: expected a tensor")),
         }
+    }
+
+    /// The same for an operation that starts again and again, always on a copy of the elements, which
+    /// [`Posted::refresh`] brings up to date. What arrives is known to fit.
+    ///
+    /// # Errors
+    /// As [`Posted::new`].
+    pub fn copied(
+        mpi: &'static Mpi,
+        arg: &Arg,
+        name: &str,
+        blocks: usize,
+        flow: Flow,
+    ) -> Result<Posted> {
+        let mut posted = match arg {
+            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, false, false)?,
+            _ => Posted::new(mpi, arg, name, blocks, flow, false)?,
+        };
+        posted.side.compact(true)?;
+        if let (Arg::Blocks(each), Counts::Each(..)) = (arg, &posted.counts) {
+            let view = each.view();
+            let wire = moving_type(mpi, view.dtype(), view.itemsize())?;
+            let displs = posted.side.displs();
+            let blocks = counted_blocks(mpi, name, each.counts(), displs, wire)?;
+            posted.counts = Counts::Each(blocks.counts, blocks.displs);
+            posted.datatype = blocks.datatype;
+            posted.derived = blocks.derived;
+            posted.bytes = each.total() * view.itemsize();
+        }
+        Ok(posted)
     }
 
     fn part(
@@ -96,6 +127,7 @@ impl Posted {
         blocks: usize,
         flow: Flow,
         direct: bool,
+        measured: bool,
     ) -> Result<Posted> {
         let (dtype, itemsize) = (part.view().dtype(), part.view().itemsize());
         let wire = match flow {
@@ -117,7 +149,8 @@ impl Posted {
             None => side(ranges, flow)?,
         };
         let bytes = part.count() * itemsize;
-        let guarded = guardable
+        let guarded = measured
+            && guardable
             && blocks == 0
             && arrival::overruns(mpi)
             && (!side.is_direct() || bytes < guard::LARGE)
@@ -199,6 +232,25 @@ impl Posted {
             elements: self.bytes.checked_div(itemsize).unwrap_or(0),
             dtype: self.side.dtype(),
             itemsize,
+        }
+    }
+
+    /// The operation starts again: the elements as they are now, or those of one of so many equal parts.
+    ///
+    /// # Errors
+    /// A dtype that cannot be brought into its form.
+    pub fn refresh(&self, part: Option<(usize, usize)>) -> Result<()> {
+        self.side.refill(part)
+    }
+
+    /// One of so many equal parts has arrived: brings it home.
+    ///
+    /// # Errors
+    /// As [`Posted::settle`].
+    pub fn settle_part(&self, part: (usize, usize)) -> Result<()> {
+        match self.flow {
+            Flow::Out => Ok(()),
+            _ => self.side.settle_part(part),
         }
     }
 

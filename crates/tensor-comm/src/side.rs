@@ -29,6 +29,18 @@ struct Range {
     at: usize,
 }
 
+impl Range {
+    /// One of so many equal parts of it.
+    fn part(self, (index, of): (usize, usize)) -> Range {
+        let count = self.count / of.max(1);
+        Range {
+            start: self.start + index * count,
+            count,
+            at: self.at + index * count,
+        }
+    }
+}
+
 /// One side of a call, ready for MPI.
 pub(crate) struct Side {
     dtype: DType,
@@ -240,10 +252,16 @@ impl Side {
 
     /// Packs and widens the ranges into scratch memory.
     fn fill(&self) -> Result<()> {
+        self.refill(None)
+    }
+
+    /// The same again, or for one of so many equal parts of each range.
+    pub fn refill(&self, part: Option<(usize, usize)>) -> Result<()> {
         let Some(scratch) = &self.scratch else {
             return Ok(());
         };
         for range in &self.ranges {
+            let range = &part.map_or(*range, |part| range.part(part));
             let out = scratch.ptr().wrapping_add(range.at * self.wire_bytes);
             match self.element {
                 // SAFETY:
@@ -313,6 +331,17 @@ impl Side {
             },
             None => {}
         }
+    }
+
+    /// Brings one of so many equal parts of each range home.
+    pub fn settle_part(&self, part: (usize, usize)) -> Result<()> {
+        for range in self.ranges.iter().map(|range| range.part(part)) {
+            let wire = self.base().wrapping_add(range.at * self.wire_bytes);
+            if self.scratch.is_some() && range.count > 0 {
+                self.unpack(range, wire)?;
+            }
+        }
+        Ok(())
     }
 
     /// Brings received elements home: at most `limit` elements of each range, divided by `mean` first.

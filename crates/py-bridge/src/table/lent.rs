@@ -193,7 +193,7 @@ pub(super) const LENT: &[Row] = &[
     row(Comm, "Alltoallw_init", PAIR_INIT, Types, Persistent, "Persistent all to all with a count and a Datatype per process."),
     row(Comm, "Reduce_init", OP_ROOT_INIT, DENSE, Persistent, "Persistent reduction to the root."),
     row(Comm, "Allreduce_init", OP_INIT, DENSE, Persistent, "Persistent reduction to all."),
-    row(Comm, "Reduce_scatter_block_init", OP_INIT, DENSE, Persistent, "Persistent reduction and scatter of equal blocks."),
+    row(Comm, "Reduce_scatter_block_init", OP_INIT, ranks(Blocks, Whole), Persistent, "Persistent reduction and scatter of equal blocks."),
     row(Comm, "Reduce_scatter_init", COUNTS_INIT, DENSE, Persistent, "Persistent reduction and scatter."),
     row(Intracomm, "Scan_init", OP_INIT, DENSE, Persistent, "Persistent inclusive scan."),
     row(Intracomm, "Exscan_init", OP_INIT, DENSE, Persistent, "Persistent exclusive scan."),

@@ -1,0 +1,115 @@
+//! Elements of a tensor in the form in which they travel once, lent to a method of mpi4py's. Knows no
+//! operation.
+
+use mpi_runtime::Mpi;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use smallvec::SmallVec;
+use tensor_comm::{Arg, Counts, Flow, Posted, View};
+
+use crate::borrow::Borrowed;
+use crate::cargo::Cargo;
+use crate::collective::Role;
+use crate::datatype::Use;
+use crate::delegate;
+use crate::errors;
+use crate::framework::Intent;
+use crate::loan::Held;
+use crate::message::{self, Loans, Message};
+use crate::mpi4py::Mpi4py;
+use crate::raw::Bytes;
+use crate::transfer::Lent;
+
+/// The message as `[buffer, counts, Datatype]`, its elements in logical order; `direct` asks whether MPI takes
+/// device memory.
+///
+/// # Errors
+/// What the tensor, its counts or its dtype have to say.
+pub fn lend<'py>(
+    mpi4py: &Mpi4py,
+    name: &str,
+    msg: &Bound<'py, PyAny>,
+    flow: Flow,
+    (role, peers): (Role, usize),
+    direct: &dyn Fn() -> PyResult<bool>,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = msg.py();
+    let intent = Intent::of(flow);
+    let mut loans = Loans::new(mpi4py);
+    let read = match role {
+        Role::Vector => message::vector(&mut loans, name, msg, intent, peers)?,
+        _ => message::simple(&mut loans, name, msg, intent, Use::Move, peers)?,
+    };
+    let Message::Ours(arg) = read else {
+        return delegate::memory(mpi4py, name, msg, &[intent], lent);
+    };
+    loans.order.wait(py)?;
+    let elsewhere = |view: &View| !view.device().is_host_addressable();
+    let direct = arg.view().is_some_and(elsewhere) && direct()?;
+    let Some(held) = loans.into_borrowed().only() else {
+        // `[None, 0, datatype]`: nothing to lend.
+        return Ok(msg.clone());
+    };
+    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, (flow, direct))?;
+    if flow != Flow::Out && role == Role::Whole {
+        lent.room = Some(posted.capacity());
+    }
+    let datatype = mpi4py.datatype_object(py, posted.datatype())?;
+    let counts = posted.counts().clone();
+    let buffer = hand_over(py, held, posted, intent, lent)?;
+    let items: SmallVec<[Bound<'py, PyAny>; 4]> = match counts {
+        Counts::One(count) => {
+            let count = count.into_pyobject(py)?.into_any();
+            SmallVec::from_iter([buffer, count, datatype])
+        }
+        Counts::Each(counts, displs) => {
+            let counts = PyList::new(py, counts)?.into_any();
+            let displs = PyList::new(py, displs)?.into_any();
+            SmallVec::from_iter([buffer, counts, displs, datatype])
+        }
+    };
+    PyList::new(py, items).map(Bound::into_any)
+}
+
+/// The elements of `arg` in the form in which they travel; `direct` says that MPI takes device memory.
+///
+/// # Errors
+/// What their memory or the library cannot do.
+pub fn posted(
+    mpi: &'static Mpi,
+    py: Python<'_>,
+    arg: &Arg,
+    name: &str,
+    blocks: usize,
+    (flow, direct): (Flow, bool),
+) -> PyResult<Posted> {
+    let make = || Posted::new(mpi, arg, name, blocks, flow, direct);
+    match in_place(arg) {
+        true => make(),
+        false => py.detach(make),
+    }
+    .map_err(|error| errors::operation(py, error))
+}
+
+/// Those elements as a buffer that is lent.
+///
+/// # Errors
+/// What Python raised.
+pub fn hand_over<'py>(
+    py: Python<'py>,
+    held: Held,
+    posted: Posted,
+    intent: Intent,
+    lent: &mut Lent,
+) -> PyResult<Bound<'py, PyAny>> {
+    let bytes = Bytes::untyped(posted.ptr(), posted.bytes());
+    let cargo = Cargo::posted(held, posted, intent);
+    lent.lend(py, Borrowed::lending(bytes, cargo))
+}
+
+/// Whether the elements travel from where they lie, so that making them ready is no work.
+fn in_place(arg: &Arg) -> bool {
+    arg.view()
+        .is_none_or(|view| view.layout().is_c_contiguous() && view.device().is_host_addressable())
+}
