@@ -201,6 +201,27 @@ def test_operations_without_a_request_of_mpis(comm: Any, rng: Any, kind: Any) ->
         np.testing.assert_array_equal(total.fetch(), sum(values))
 
 
+@pytest.mark.parametrize("n", [3, N, 40 * N])
+@pytest.mark.parametrize("kind", [NewTensor, CupyArray, PinnedTensor, CupyManaged])
+def test_sums_of_groups_that_are_waited_for(comm: Any, rng: Any, kind: Any, n: int) -> None:
+    """Through shared memory, by the library and by our own algorithm; rank 0 now and then later."""
+    group = comm.Dup()
+    _native.prepare(group)
+    starter = _native.Starter(group, "Iallreduce")
+    for step in range(4):
+        values = values_of(comm, rng, n)
+        with simulated.on(0):
+            total = array(kind, "own", values[comm.rank])
+            if comm.rank == 0 and step % 2:
+                work = starter(dlmpi.MPI.IN_PLACE, total)
+                assert work.wait(60.0)
+                assert work.error() is None
+            else:
+                assert starter.run(60.0, dlmpi.MPI.IN_PLACE, total) is None
+            np.testing.assert_array_equal(total.fetch(), sum(values))
+    group.Free()
+
+
 def test_memory_is_held_until_the_operation_has_ended(comm: Any, rng: Any) -> None:
     values = values_of(comm, rng)
     other = 1 - comm.rank

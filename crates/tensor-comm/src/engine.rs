@@ -65,11 +65,13 @@ impl Engine {
     }
 }
 
-/// Refuses where no thread but the caller's may call MPI.
+/// Refuses where no thread but the caller's may call MPI, and in a forked child, whose memory that ranks share is its
+/// parent's.
 ///
 /// # Errors
 /// [`Error::State`] there; what MPI reports.
 pub fn allowed(mpi: &Mpi) -> Result<()> {
+    process::alive()?;
     static LEVEL: OnceLock<ThreadLevel> = OnceLock::new();
     let level = match LEVEL.get() {
         Some(level) => *level,

@@ -161,16 +161,16 @@ class Core:
                 return False
             step = min(limit, _failed.PERIOD)
             if not pending.wait(step) and step == _failed.PERIOD:
-                self.ask_for_failed(what)
+                self.ask_for_failed(what, pending)
             limit -= step
         return True
 
     @staticmethod
-    def ask_for_failed(what: str) -> None:
+    def ask_for_failed(what: str, pending: Any) -> None:
         """Raise where another rank has failed."""
         why = _failed.heard()
         if why is not None:
-            _unfinished.append(what)
+            _unfinished.append(pending)
             raise _failed.FailedRankError(f"{what}: {why}")
 
     def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
@@ -208,7 +208,7 @@ class Core:
         """Return the error of an operation that did not end in time."""
         if peer is None:
             what = f"{what} (call {number} of process group {self.name!r})"
-        _unfinished.append(what)
+        _unfinished.append(pending)
         return _late.late(what, pending, limit, peer)
 
     def check_open(self, what: str) -> None:
@@ -222,18 +222,24 @@ class Core:
             return
         self.closed = True
         _failed.end(self.store)
-        if free and not _unfinished and not MPI.Is_finalized():
+        if free and not _any_unfinished() and not MPI.Is_finalized():
             self.comm.Free()
 
 
 OPERATIONS = tuple(Core.__annotations__)
-#: Operations that were given up and that MPI still has.
-_unfinished: list[str] = []
+#: Operations that were given up.
+_unfinished: list[Any] = []
+
+
+def _any_unfinished() -> bool:
+    """Whether MPI still has one of those."""
+    _unfinished[:] = [pending for pending in _unfinished if not pending.done()]
+    return bool(_unfinished)
 
 
 def _at_exit() -> None:
     """End the job where an operation will never end: MPI could not be finalized."""
-    if _unfinished and MPI.Is_initialized() and not MPI.Is_finalized():
+    if MPI.Is_initialized() and not MPI.Is_finalized() and _any_unfinished():
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         _failed.let_others_hear()

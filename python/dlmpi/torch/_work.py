@@ -205,7 +205,7 @@ class PendingWork(Work):  # type: ignore[misc]
             return
         if time.monotonic() < self._begin + self.limit:
             try:
-                self._core.ask_for_failed(self._what)
+                self._core.ask_for_failed(self._what, pending)
             except FailedRankError as error:
                 self._error = error
             else:
