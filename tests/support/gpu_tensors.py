@@ -55,9 +55,11 @@ class Library:
         if producer in (consumer, 0 if consumer == simulated.LEGACY else consumer):
             return
         event = simulated.given("cuEventCreate", 2)
-        simulated.call("cuEventRecord", event, producer)
-        simulated.call("cuStreamWaitEvent", consumer, event, 0)
-        simulated.call("cuEventDestroy_v2", event)
+        try:
+            simulated.call("cuEventRecord", event, producer)
+            simulated.call("cuStreamWaitEvent", consumer, event, 0)
+        finally:
+            simulated.call("cuEventDestroy_v2", event)
 
 
 class Array:

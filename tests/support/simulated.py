@@ -201,6 +201,10 @@ class Pool:
         memory.put(b"\xee" * n)
         return memory
 
+    def count(self, kind: str) -> int:
+        """How many allocations of a kind there are."""
+        return sum(memory.kind == kind for memory in self.free + self.lent)
+
     def reset(self) -> None:
         """Everything that was lent is free again; all work on it must have run."""
         self.free += self.lent

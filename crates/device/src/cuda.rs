@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::current::Current;
 use crate::symbols::{self, Object, Status, Table};
-use crate::{DeviceError, stream};
+use crate::{DeviceError, parked, stream};
 
 /// A stream as frameworks take it: the driver's handle as an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +143,9 @@ impl Cuda {
         // - `stream` is one of ours, which live for ever, or live by the promise of `synchronize_stream`.
         self.check("cuStreamSynchronize", unsafe {
             (self.table.stream_synchronize)(stream)
-        })
+        })?;
+        parked::passed(StreamHandle(stream.addr() as u64));
+        Ok(())
     }
 
     /// The primary context of a device, retained on first use.

@@ -8,7 +8,7 @@ use core::mem::ManuallyDrop;
 use crate::copies::Way;
 use crate::mark::Mark;
 use crate::stream::{self, Own};
-use crate::{Cuda, DeviceError, Rows};
+use crate::{Cuda, DeviceError, Rows, StreamHandle};
 
 /// A stream of ours with one owner. Goes back to the others when dropped.
 pub struct Lane {
@@ -72,6 +72,11 @@ impl Lane {
     pub fn follow(&self, mark: &Mark) -> Result<(), DeviceError> {
         let _current = self.cuda.current(self.own.dev)?;
         mark.holds(self.own.stream)
+    }
+
+    /// The stream, for what must be kept where a wait fails ([`crate::park`]).
+    pub fn stream(&self) -> StreamHandle {
+        StreamHandle(self.own.stream.addr() as u64)
     }
 
     /// Returns when all that was queued has happened.

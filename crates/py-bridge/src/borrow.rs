@@ -21,6 +21,9 @@ struct State {
     cargo: Option<Cargo>,
     exports: usize,
     ended: bool,
+    /// Somebody will ask what went wrong at the end.
+    asked: bool,
+    failure: Option<PyErr>,
 }
 
 /// Raw memory of a tensor, as a buffer. The loan ends when the context does and the last export is
@@ -71,6 +74,8 @@ impl Borrowed {
                 cargo: Some(cargo),
                 exports: 0,
                 ended: false,
+                asked: false,
+                failure: None,
             }),
         }
     }
@@ -90,9 +95,16 @@ impl Borrowed {
         self.state().exports > 0
     }
 
-    /// The last release ends the loan, without a word from whoever lent it.
-    pub fn end_on_release(&self) {
-        self.state().ended = true;
+    /// The last release ends the loan, without a word from whoever lent it; `asked`: who completes the operation asks
+    /// for its failure.
+    pub fn end_on_release(&self, asked: bool) {
+        let mut state = self.state();
+        (state.ended, state.asked) = (true, asked);
+    }
+
+    /// What went wrong when the last release ended the loan.
+    pub fn failure(&self) -> Option<PyErr> {
+        self.state().failure.take()
     }
 
     /// What was received is in place although the buffer is held on to.
@@ -281,7 +293,14 @@ impl Borrowed {
         };
         match cargo {
             Some(cargo) => {
-                if let Err(error) = cargo.settle(py).1 {
+                let Err(error) = cargo.settle(py).1 else {
+                    return;
+                };
+                let mut state = self.state();
+                if state.asked {
+                    state.failure = Some(error);
+                } else {
+                    drop(state);
                     error.write_unraisable(py, None);
                 }
             }

@@ -57,14 +57,9 @@ fn borrow(tensors: &Bound<'_, PyAny>) -> PyResult<(Vec<View>, Vec<Held>)> {
                 &last.insert((tensor.get_type(), exporter)).1
             }
         };
-        let lend = |name: &str, order: &mut StreamOrder| {
-            registry::lend_once_by(&**exporter, name, &tensor, Intent::Receive, order)
-        };
-        let loan = match lend("tensors", &mut order) {
-            Ok(loan) => loan,
-            // The name costs a string, so it is made only for the message.
-            Err(_) => lend(&format!("tensors[{i}]"), &mut order)?,
-        };
+        let name = format_args!("tensors[{i}]");
+        let loan =
+            registry::lend_once_by(&**exporter, &name, &tensor, Intent::Receive, &mut order)?;
         let (view, hold) = loan.split();
         views.push(view);
         held.push(hold);

@@ -1,5 +1,6 @@
 //! Which exporter lends the memory of a type: asked once per type, then remembered.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
@@ -131,14 +132,14 @@ pub fn lend_once(
     lend_once_by(&*named(name, obj)?, name, obj, intent, order)
 }
 
-/// [`lend_once`] by an exporter that is known to be the one of this type.
+/// [`lend_once`] by an exporter that is known to be the one of this type; the name is only made a string for a message.
 ///
 /// # Errors
 /// As [`lend_by`].
 #[inline]
 pub fn lend_once_by(
     exporter: &dyn Exporter,
-    name: &str,
+    name: &(impl Display + ?Sized),
     obj: &Bound<'_, PyAny>,
     intent: Intent,
     order: &mut StreamOrder,
@@ -146,7 +147,7 @@ pub fn lend_once_by(
     let loan = lend_by(exporter, name, obj, intent, order)?;
     match elsewhere::is(loan.view()) {
         false => Ok(loan),
-        true => elsewhere::bring(obj, intent, order).map_err(|error| error.named(obj.py(), name)),
+        true => elsewhere::bring(obj, intent, order).map_err(|error| error.named(obj.py(), &name.to_string())),
     }
 }
 
@@ -157,7 +158,7 @@ pub fn lend_once_by(
 #[inline]
 pub fn lend_by(
     exporter: &dyn Exporter,
-    name: &str,
+    name: &(impl Display + ?Sized),
     obj: &Bound<'_, PyAny>,
     intent: Intent,
     order: &mut StreamOrder,
@@ -165,11 +166,11 @@ pub fn lend_by(
     let py = obj.py();
     let loan = exporter
         .export(obj, intent, order)
-        .map_err(|error| error.named(py, name))?;
+        .map_err(|error| error.named(py, &name.to_string()))?;
     if intent == Intent::Receive {
         loan.view()
             .check_writable()
-            .map_err(|error| ExportError::from(error).named(py, name))?;
+            .map_err(|error| ExportError::from(error).named(py, &name.to_string()))?;
     }
     Ok(loan)
 }

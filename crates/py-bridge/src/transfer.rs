@@ -62,6 +62,13 @@ impl Lent {
         }
     }
 
+    /// What went wrong when mpi4py let go of the buffers.
+    fn failure(&self) -> Option<PyErr> {
+        self.buffers
+            .iter()
+            .find_map(|buffer| buffer.get().failure())
+    }
+
     /// The operation is over: settles what nobody holds.
     ///
     /// # Errors
@@ -127,12 +134,14 @@ impl Track {
 
 #[pymethods]
 impl Track {
-    /// Raises what was not right about the message that was received, by its status.
+    /// Raises what was not right about the message that was received: by its status, or because it could not be
+    /// brought home.
     fn judge(&self, status: &Bound<'_, PyAny>) -> PyResult<()> {
         match self.lent.room {
             Some(room) if !self.lent.unsure => receipt::judge(self.mpi, room, status),
             _ => Ok(()),
-        }
+        }?;
+        self.lent.failure().map_or(Ok(()), Err)
     }
 
     /// Says which room was too small for which message, in a note on `error` where that is the error.
@@ -185,6 +194,10 @@ impl Drop for Track {
                 // Where mpi4py did not hold the buffers itself, this is their end.
                 error.write_unraisable(py, None);
             }
+            if let Some(error) = self.lent.failure() {
+                // Completed by a method that does not ask.
+                error.write_unraisable(py, None);
+            }
         });
         if attached.is_none() {
             std::mem::forget(std::mem::take(&mut self.lent));
@@ -207,7 +220,8 @@ pub fn follow<'py>(
     }
     for buffer in &lent.buffers {
         if buffer.get().is_exported() {
-            buffer.get().end_on_release();
+            // A receive's request asks (`judge`).
+            buffer.get().end_on_release(lent.room.is_some());
         }
     }
     let py = request.py();

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
-use device::{Pinned, Rows, cuda};
+use device::{Pinned, Rows, StreamHandle, cuda};
 use dlpack_core::{DeviceKind, View};
 use smallvec::SmallVec;
 
@@ -33,8 +33,8 @@ pub(crate) enum Host {
 pub(crate) struct Mirror {
     room: ManuallyDrop<Room>,
     low: isize,
-    /// A copy failed, and nobody knows when the device is done with the room.
-    lost: Cell<bool>,
+    /// The wait for this stream failed, and nobody knows when the device is done with the room.
+    unknown: Cell<Option<StreamHandle>>,
 }
 
 enum Room {
@@ -44,10 +44,11 @@ enum Room {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        if !self.lost.get() {
-            // SAFETY:
-            // - dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.room) };
+        // SAFETY:
+        // - taken once, here.
+        let room = unsafe { ManuallyDrop::take(&mut self.room) };
+        if let Some(stream) = self.unknown.get() {
+            device::park(stream, Box::new(room));
         }
     }
 }
@@ -107,7 +108,7 @@ impl Host {
         Ok(Host::Mirror(Mirror {
             room: ManuallyDrop::new(Room::new(high.abs_diff(low), view.device().id)?),
             low,
-            lost: Cell::new(false),
+            unknown: Cell::new(None),
         }))
     }
 
@@ -128,7 +129,7 @@ impl Host {
         let device = (view.data() as u64).wrapping_add_signed(low as i64);
         // SAFETY:
         // - the door found these bytes to be the tensor's, whose memory the caller holds.
-        // - the mirror was made with room for all of them, from `low` on, and is leaked if the copy fails (`together`).
+        // - the mirror was made with room for all of them, from `low` on, and is kept if the wait fails (`together`).
         unsafe { cuda()?.queue_to_host(mirror.ptr(), device, rows, view.device().id) }?;
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Host {
         let device = (view.data() as u64).wrapping_add_signed(mirror.low as i64);
         // SAFETY:
         // - the elements are among those that `of` made the mirror for, so both sides have these bytes.
-        // - the tensor is writable (side.rs), its memory is held by the caller, the mirror is leaked if the copy fails
+        // - the tensor is writable (side.rs), its memory is held by the caller, the mirror is kept if the wait fails
         //   (`together`).
         unsafe { cuda()?.queue_to_device(device, mirror.ptr(), rows, view.device().id) }?;
         Ok(())
@@ -177,29 +178,34 @@ impl Mirror {
     }
 }
 
-/// Queues the copies of mirrors, then waits once for each device. After an error nobody knows what is still under way.
+/// Queues the copies of mirrors, then waits once for each device. After a wait that failed nobody knows what is still
+/// under way.
 fn together<'a>(
     pairs: impl IntoIterator<Item = (&'a View, &'a Host)>,
     queue: impl Fn(&Host, &View) -> Result<()>,
 ) -> Result<()> {
     let mut devices: SmallVec<[i32; 1]> = SmallVec::new();
-    let mut mirrors: SmallVec<[&Mirror; 1]> = SmallVec::new();
+    let mut mirrors: SmallVec<[(i32, &Mirror); 1]> = SmallVec::new();
     let mut done = Ok(());
     for (view, host) in pairs {
         let Host::Mirror(mirror) = host else { continue };
-        mirrors.push(mirror);
-        if !devices.contains(&view.device().id) {
-            devices.push(view.device().id);
+        let dev = view.device().id;
+        mirrors.push((dev, mirror));
+        if !devices.contains(&dev) {
+            devices.push(dev);
         }
         done = done.and_then(|()| queue(host, view));
     }
     // Also after an error: what was queued before it uses the mirrors.
     for dev in devices {
-        let waited = cuda().and_then(|cuda| cuda.synchronize(dev));
-        done = done.and(waited.map_err(Into::into));
-    }
-    if done.is_err() {
-        mirrors.iter().for_each(|mirror| mirror.lost.set(true));
+        let Err(why) = cuda().and_then(|cuda| cuda.synchronize(dev)) else {
+            continue;
+        };
+        done = done.and(Err(why.into()));
+        // Without a stream nothing was queued.
+        let stream = cuda().and_then(|cuda| cuda.stream(dev)).ok();
+        let hit = mirrors.iter().filter(|mirror| mirror.0 == dev);
+        hit.for_each(|mirror| mirror.1.unknown.set(stream));
     }
     done
 }

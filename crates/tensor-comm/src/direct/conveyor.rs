@@ -9,8 +9,8 @@
 //! Each direction has a lane of its own, so that they overlap with each other, too. What travels is what travels from
 //! host memory. Knows no message.
 
-use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use device::{DeviceError, Mark, Pinned, cuda};
 
@@ -39,7 +39,7 @@ struct Way {
 
 /// The copies of one reduction.
 pub(crate) struct Conveyor {
-    ring: ManuallyDrop<Pinned>,
+    ring: Arc<Pinned>,
     slot: usize,
     down: Option<Way>,
     up: Option<Way>,
@@ -91,7 +91,7 @@ impl Conveyor {
         let (down, up) = (way(source)?, way(target)?);
         let ring = Pinned::new(cuda()?, slot * SLOTS.min(chunks), dev)?;
         Ok(Conveyor {
-            ring: ManuallyDrop::new(ring),
+            ring: Arc::new(ring),
             slot,
             down,
             up,
@@ -182,16 +182,14 @@ impl Conveyor {
 
 impl Drop for Conveyor {
     fn drop(&mut self) {
-        let idle = |way: &Option<Way>| match way {
-            Some(way) if !self.over => way.lane.wait().is_ok(),
-            _ => true,
-        };
-        // Both, whatever the first one says. Where the driver does not, nobody knows when it is done with the memory.
-        let (down, up) = (idle(&self.down), idle(&self.up));
-        if down && up {
-            // SAFETY:
-            // - dropped once, here.
-            unsafe { ManuallyDrop::drop(&mut self.ring) };
+        if self.over {
+            return;
+        }
+        for way in [&self.down, &self.up].into_iter().flatten() {
+            if way.lane.wait().is_err() {
+                // Nobody knows when the device is done with the memory.
+                device::park(way.lane.stream(), Box::new(Arc::clone(&self.ring)));
+            }
         }
     }
 }
