@@ -87,6 +87,41 @@ def test_copies_overlap_with_messages(comm: Any, rng: Any, in_place: bool) -> No
     assert sum(line.startswith("cuMemHostAlloc") for line in log) <= 1
 
 
+@pytest.mark.parametrize("layout", ["every second element", "rows with a gap"])
+def test_copies_of_strided_tensors_overlap_too(comm: Any, rng: Any, layout: str) -> None:
+    """A chunk is a few two-dimensional copies each way, and the gaps are nobody's business."""
+    mine, total = draw(comm, rng)
+    rows = 1 if layout == "every second element" else 1009
+    shape = (N // rows,) if rows == 1 else (rows, N // rows)
+    n = int(np.prod(shape))
+
+    def made(values: np.ndarray) -> Any:
+        step = {"step": 2} if rows == 1 else {"gap": 7}
+        return on_gpu(values[:n].reshape(shape), NumbaArray, **step)
+
+    sent, got = made(mine), made(np.full(N, 77, np.float32))
+    got.synchronize()
+    before = bytearray(got.memory.now())
+    with simulated.recorded() as log:
+        comm.Allreduce(sent, got)
+    got.look(before)[...] = total[:n].reshape(shape)
+    assert got.fetch_raw() == bytes(before)
+    copies = positions(log, "cuMemcpy2DAsync")
+    waits = positions(log, "cuEventSynchronize")
+    # One copy per chunk and way, and those of rows that are cut.
+    assert len(waits) == CHUNKS + 1
+    assert 2 * CHUNKS <= len(copies) <= 4 * CHUNKS
+    where = {at: re.search(r"stream=(\S+)", log[at])[1] for at in copies}  # type: ignore[index]
+    first = where[copies[0]]
+    down = [at for at in copies if where[at] == first]
+    up = [at for at in copies if where[at] != first]
+    assert len({where[at] for at in up}) == 1
+    # All chunks but the first three are asked for while others travel, and results leave meanwhile.
+    assert down[-1] > waits[0]
+    assert up[0] < waits[2]
+    assert down[-1] > up[0]
+
+
 def allreduce(comm: Any, sent: Any, got: Any) -> Any:
     comm.Allreduce(sent, got)
     return slice(None)
@@ -105,15 +140,20 @@ def reduce_scatter(comm: Any, sent: Any, got: Any) -> Any:
     return slice(first, first + counts[comm.rank])
 
 
-@pytest.mark.parametrize("where", ["device", "to host", "to device", "rank 0 on the host"])
+PLACES = ["device", "strided", "to host", "to device", "rank 0 on the host"]
+
+
+@pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("run", [allreduce, reduce, reduce_scatter])
 def test_the_wire_is_the_same(
     comm: Any, rng: Any, run: Callable[[Any, Any, Any], Any], where: str
 ) -> None:
     mine, total = draw(comm, rng)
     host = where == "rank 0 on the host" and comm.rank == 0
-    sent = mine if host or where == "to device" else on_gpu(mine)
-    got = np.full(N, 77, np.float32) if host or where == "to host" else room(N)
+    how: dict[str, Any] = {"kind": NumbaArray, "step": 3} if where == "strided" else {}
+    sent = mine if host or where == "to device" else on_gpu(mine, **how)
+    got = np.full(N, 77, np.float32)
+    got = got if host or where == "to host" else on_gpu(got, **how)
     part = run(comm, sent, got)
     found = seen(got)
     if part is None:

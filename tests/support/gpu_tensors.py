@@ -70,13 +70,22 @@ class Array:
     memory_kind: ClassVar[str] = "device"
 
     def __init__(
-        self, library: Library, shape: Any, dtype: Any, dev: int, *, step: int = 1, offset: int = 0
+        self,
+        library: Library,
+        shape: Any,
+        dtype: Any,
+        dev: int,
+        *,
+        step: int = 1,
+        offset: int = 0,
+        gap: int = 0,
     ) -> None:
         self.library, self.dev = library, dev
         self.shape, self.dtype = tuple(np.atleast_1d(shape).tolist()), np.dtype(dtype)
-        self.step, self.offset = step, offset
+        self.step, self.offset, self.gap = step, offset, gap
         self.numel = int(np.prod(self.shape))
-        n = (self.numel * step + offset) * self.dtype.itemsize
+        rows = self.numel // max(self.shape[-1], 1) if gap else 0
+        n = (self.numel * step + rows * gap + offset) * self.dtype.itemsize
         self.memory = POOL.get(n, dev, self.memory_kind)
 
     @property
@@ -85,9 +94,10 @@ class Array:
 
     @property
     def strides(self) -> list[int]:
-        """In elements: C order, every `step`-th one."""
+        """In elements: C order, every `step`-th one, with a gap behind each row."""
         inner = [int(np.prod(self.shape[i + 1 :])) for i in range(len(self.shape))]
-        return [self.step * n for n in inner]
+        row = max(self.shape[-1], 1)
+        return [self.step * n + n // row * self.gap for n in inner]
 
     def look(self, raw: bytes | bytearray) -> np.ndarray:
         """The elements in a copy of all the memory."""

@@ -165,26 +165,43 @@ impl Cuda {
         rows: Rows,
         stream: Object,
     ) -> Result<(), DeviceError> {
-        if rows.rows > 1 && rows.pitch <= LARGEST_PITCH {
-            let (from, to) = match way {
+        let (dst, src) = (dst + rows.first as u64, src + rows.first as u64);
+        let pitches = (rows.pitch, rows.pitch);
+        self.enqueue_apart(way, (dst, src), pitches, (rows.width, rows.rows), stream)
+    }
+
+    /// Rows of `size.0` bytes, `size.1` of them, with other distances on each side: those of `dst` and `src`.
+    pub(crate) fn enqueue_apart(
+        &self,
+        way: Way,
+        (dst, src): (u64, u64),
+        (to, from): (usize, usize),
+        (width, rows): (usize, usize),
+        stream: Object,
+    ) -> Result<(), DeviceError> {
+        if rows > 1 && (to, from) == (width, width) {
+            return self.enqueue_apart(way, (dst, src), (0, 0), (width * rows, 1), stream);
+        }
+        if rows > 1 && to.max(from) <= LARGEST_PITCH {
+            let (source, target) = match way {
                 Way::ToHost => (MEMORY_DEVICE, MEMORY_HOST),
                 Way::ToDevice => (MEMORY_HOST, MEMORY_DEVICE),
                 Way::OnDevice => (MEMORY_DEVICE, MEMORY_DEVICE),
             };
             let copy = Copy2D {
-                source: Place::new(from, src + rows.first as u64, rows.pitch),
-                target: Place::new(to, dst + rows.first as u64, rows.pitch),
-                width: rows.width,
-                height: rows.rows,
+                source: Place::new(source, src, from),
+                target: Place::new(target, dst, to),
+                width,
+                height: rows,
             };
             // SAFETY:
             // - Both ranges are valid by the promise of `copy`'s callers, and stay so until the wait there.
             let code = unsafe { (self.table.memcpy_2d_async)(&copy, stream) };
             return self.check("cuMemcpy2DAsync", code);
         }
-        (0..rows.rows).try_for_each(|row| {
-            let at = (rows.first + row * rows.pitch) as u64;
-            let (call, code) = self.line(way, dst + at, src + at, rows.width, stream);
+        (0..rows as u64).try_for_each(|row| {
+            let (dst, src) = (dst + row * to as u64, src + row * from as u64);
+            let (call, code) = self.line(way, dst, src, width, stream);
             self.check(call, code)
         })
     }

@@ -35,31 +35,41 @@ impl Cuda {
 }
 
 impl Lane {
-    /// Queues a copy from the device.
+    /// Queues a copy of rows from the device, `src` being what the first is relative to; in host memory they follow each
+    /// other from `dst` on.
     ///
     /// # Safety
-    /// - Until it has been waited for, or for ever: `n` bytes at `src` are memory of the lane's device; `n` bytes at `dst`
-    ///   are writable host memory that nobody else uses.
-    pub unsafe fn bring(&self, dst: *mut u8, src: u64, n: usize) -> Result<(), DeviceError> {
-        self.queue(Way::ToHost, dst.expose_provenance() as u64, src, n)
+    /// - Until it has been waited for, or for ever: the rows are memory of the lane's device; so many bytes at `dst` are
+    ///   writable host memory that nobody else uses.
+    pub unsafe fn bring(&self, dst: *mut u8, src: u64, rows: Rows) -> Result<(), DeviceError> {
+        let ends = (dst.expose_provenance() as u64, src + rows.first as u64);
+        self.queue(Way::ToHost, ends, (rows.width, rows.pitch), rows)
     }
 
-    /// Queues a copy to the device.
+    /// Queues a copy to rows on the device, `dst` being what the first is relative to; in host memory they follow each
+    /// other from `src` on.
     ///
     /// # Safety
-    /// - Until it has been waited for, or for ever: `n` bytes at `dst` are memory of the lane's device that nobody else
-    ///   uses; `n` bytes at `src` are host memory that nobody changes.
-    pub unsafe fn take(&self, dst: u64, src: *const u8, n: usize) -> Result<(), DeviceError> {
-        self.queue(Way::ToDevice, dst, src.expose_provenance() as u64, n)
+    /// - Until it has been waited for, or for ever: the rows are memory of the lane's device that nobody else uses; so many
+    ///   bytes at `src` are host memory that nobody changes.
+    pub unsafe fn take(&self, dst: u64, src: *const u8, rows: Rows) -> Result<(), DeviceError> {
+        let ends = (dst + rows.first as u64, src.expose_provenance() as u64);
+        self.queue(Way::ToDevice, ends, (rows.pitch, rows.width), rows)
     }
 
-    fn queue(&self, way: Way, dst: u64, src: u64, n: usize) -> Result<(), DeviceError> {
-        if n == 0 {
+    fn queue(
+        &self,
+        way: Way,
+        ends: (u64, u64),
+        pitches: (usize, usize),
+        rows: Rows,
+    ) -> Result<(), DeviceError> {
+        if rows.width * rows.rows == 0 {
             return Ok(());
         }
         let _current = self.cuda.current(self.own.dev)?;
-        let stream = self.own.stream;
-        self.cuda.enqueue(way, dst, src, Rows::line(n), stream)
+        let (size, stream) = ((rows.width, rows.rows), self.own.stream);
+        self.cuda.enqueue_apart(way, ends, pitches, size, stream)
     }
 
     /// A mark behind what is queued now.

@@ -147,7 +147,8 @@ pub fn lend_once_by(
     let loan = lend_by(exporter, name, obj, intent, order)?;
     match elsewhere::is(loan.view()) {
         false => Ok(loan),
-        true => elsewhere::bring(obj, intent, order).map_err(|error| error.named(obj.py(), &name.to_string())),
+        true => elsewhere::bring(obj, intent, order)
+            .map_err(|error| error.named(obj.py(), &name.to_string())),
     }
 }
 

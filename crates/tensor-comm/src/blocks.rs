@@ -26,6 +26,9 @@ impl Block {
     }
 }
 
+/// Bytes of a block from which it is worth a copy by itself.
+const COARSE: usize = 64 << 10;
+
 /// Size and distance in bytes of one dimension.
 type Dim = (usize, isize);
 
@@ -40,18 +43,7 @@ pub(crate) fn blocks(layout: &Layout, start: usize, count: usize) -> Vec<Block> 
         found.push(Block::line((start * item) as isize, count * item));
         return found;
     }
-    let mut dims: SmallVec<[Dim; 6]> = SmallVec::new();
-    for (&size, &stride) in layout.shape().iter().zip(layout.strides()) {
-        let (size, stride) = (size as usize, stride as isize);
-        match dims.last_mut() {
-            _ if size == 1 => {}
-            // The outer dimension goes on where this one ends: they are one.
-            Some(outer) if outer.1 == stride * size as isize => {
-                *outer = (outer.0 * size, stride);
-            }
-            _ => dims.push((size, stride)),
-        }
-    }
+    let mut dims = merged(layout);
     // The innermost dimension is always that of bytes.
     match dims.last() {
         Some(&(size, stride)) if stride == item as isize => {
@@ -68,6 +60,38 @@ pub(crate) fn blocks(layout: &Layout, start: usize, count: usize) -> Vec<Block> 
         _ => divide(&dims, item, 0, start * item, count * item, &mut found),
     }
     found
+}
+
+/// Whether blocks run upwards in memory and are many bytes each: one by one they are worth a copy. Of one that is not
+/// dense.
+pub(crate) fn is_coarse(layout: &Layout) -> bool {
+    let dims = merged(layout);
+    let rows = match dims.last() {
+        Some(&(_, stride)) if stride == layout.itemsize() as isize => &dims[..dims.len() - 1],
+        _ => &dims[..],
+    };
+    let blocks = rows.split_last().map_or(1, |(_, outer)| {
+        outer.iter().map(|dim| dim.0).product::<usize>()
+    });
+    let bytes = layout.numel().saturating_mul(layout.itemsize());
+    dims.iter().all(|dim| dim.1 > 0) && bytes / blocks.max(1) >= COARSE
+}
+
+/// The dimensions, outermost first, without those of size 1, and as one where they go on in each other.
+fn merged(layout: &Layout) -> SmallVec<[Dim; 6]> {
+    let mut dims: SmallVec<[Dim; 6]> = SmallVec::new();
+    for (&size, &stride) in layout.shape().iter().zip(layout.strides()) {
+        let (size, stride) = (size as usize, stride as isize);
+        match dims.last_mut() {
+            _ if size == 1 => {}
+            // The outer dimension goes on where this one ends: they are one.
+            Some(outer) if outer.1 == stride * size as isize => {
+                *outer = (outer.0 * size, stride);
+            }
+            _ => dims.push((size, stride)),
+        }
+    }
+    dims
 }
 
 /// The bytes `start..start + count` of the elements of `dims`, each of which is a run of `run` bytes, from `at` on.
@@ -157,6 +181,19 @@ mod tests {
             let count = ((layout.numel() - start) as f64 * part.1).ceil() as usize;
             prop_assert_eq!(bytes(&blocks(&layout, start, count)), expected(&layout, start, count));
         }
+    }
+
+    #[test]
+    fn blocks_of_many_bytes_are_coarse() {
+        let rows = |shape: &[i64], strides: &[i64]| {
+            is_coarse(&Layout::new(shape, Some(strides), 4).expect("lawful"))
+        };
+        assert!(rows(&[1 << 20], &[8]) && rows(&[1 << 10, 1 << 10], &[8192, 4]));
+        assert!(rows(&[4, 1 << 10, 20], &[1 << 20, 128, 4]));
+        // Small ones, many small ones, backwards, the same element again and again, transposed.
+        assert!(!rows(&[1 << 10], &[8]) && !rows(&[1 << 10, 64, 2], &[1 << 20, 16, 4]));
+        assert!(!rows(&[1 << 20], &[-8]) && !rows(&[1 << 20], &[0]));
+        assert!(!rows(&[1 << 10, 1 << 10], &[4, 4096]));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::ground::peers::Peers;
 use crate::scratch::Scratch;
 use crate::wiretype::WireType;
 
-pub(crate) use conveyor::Conveyor;
+pub(crate) use conveyor::{Conveyor, Place};
 pub(crate) use elements::{Elements, Piece};
 pub(crate) use fold::Fold;
 pub(crate) use geometry::{Extent, Geometry, USUAL_ROOM};

@@ -10,7 +10,7 @@ use device::{Pinned, Rows, StreamHandle, cuda};
 use dlpack_core::{DeviceKind, View};
 use smallvec::SmallVec;
 
-use crate::blocks::{Block, blocks};
+use crate::blocks::{Block, blocks, is_coarse};
 use crate::error::{Result, buffer_error};
 use crate::scratch::Scratch;
 
@@ -74,10 +74,11 @@ impl Host {
         Ok(Some(Host::Own(view.data())))
     }
 
-    /// The device of dense memory that the CUDA driver copies; else none.
+    /// The device of memory that the CUDA driver copies in a few pieces; else none.
     pub fn copied_from(view: &View) -> Option<i32> {
-        let dense = view.layout().is_c_contiguous() && view.numel() > 0;
-        (dense && view.device().kind == DeviceKind::CUDA).then_some(view.device().id)
+        let device = view.device();
+        let few = |view: &View| view.layout().is_c_contiguous() || is_coarse(view.layout());
+        (device.kind == DeviceKind::CUDA && view.numel() > 0 && few(view)).then_some(device.id)
     }
 
     /// Host memory for these elements of a tensor; it holds what they are now where they are `read`.

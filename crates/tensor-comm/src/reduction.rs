@@ -123,7 +123,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 scratch: Cell::default(),
                 conveyor: Cell::default(),
             };
-            direct = Some(carried.carry(made.with_room()?, significant.in_place)?);
+            direct = Some(carried.carry(made.with_room()?, call, significant.in_place)?);
         }
         Algorithm::Shared => {
             let (extent, goal, fold, input, output) = own(call, &wire, &counts, sides, ranks)?;

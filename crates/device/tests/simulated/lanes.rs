@@ -1,6 +1,6 @@
 //! Copies that are queued and not waited for, and what comes behind a mark.
 
-use device::{Pinned, cuda};
+use device::{Pinned, Rows, cuda};
 
 use crate::harness::{Simulated, to_host, with};
 
@@ -21,13 +21,13 @@ fn a_mark_is_reached_when_all_before_it_has_happened() {
                 unsafe { host.as_ptr().write_bytes(7, 1000) };
                 // SAFETY:
                 // - `memory` and `host` are 1000 bytes, kept until both lanes were waited for.
-                let left = unsafe { up.take(memory, host.as_ptr(), 1000) }
+                let left = unsafe { up.take(memory, host.as_ptr(), Rows::line(1000)) }
                     .and_then(|()| up.mark())
                     .unwrap();
                 down.follow(&left).unwrap();
                 // SAFETY:
                 // - as above; the device writes behind what it reads.
-                let arrived = unsafe { down.bring(host.as_ptr(), memory, 1000) }
+                let arrived = unsafe { down.bring(host.as_ptr(), memory, Rows::line(1000)) }
                     .and_then(|()| down.mark())
                     .unwrap();
                 // Nobody has waited yet, so nothing has happened; who asks moves it on.
@@ -78,4 +78,54 @@ fn a_stream_of_somebody_elses_is_followed() {
             drop(ours);
         },
     );
+}
+
+/// Rows of 3 bytes, 10 apart, follow each other in host memory, and what lies between them is nobody's business.
+#[test]
+fn rows_are_packed_on_the_way() {
+    with("lanes::rows_are_packed_on_the_way", &[], &[], || {
+        let (cuda, driver) = (cuda().unwrap(), Simulated::get());
+        let memory = driver.alloc(100, 0);
+        let (all, packed) = (
+            Pinned::new(cuda, 100, 0).unwrap(),
+            Pinned::new(cuda, 100, 0).unwrap(),
+        );
+        let lane = cuda.lane(0).unwrap();
+        let rows = Rows {
+            first: 4,
+            width: 3,
+            rows: 9,
+            pitch: 10,
+        };
+        // SAFETY:
+        // - `memory`, `all` and `packed` are 100 bytes, which the rows are within, kept until the lane was waited for, and
+        //   the host uses none of them meanwhile.
+        let found = unsafe {
+            for byte in 0..100 {
+                all.as_ptr().add(byte).write(byte as u8);
+            }
+            packed.as_ptr().write_bytes(0xee, 100);
+            lane.take(memory, all.as_ptr(), Rows::line(100)).unwrap();
+            lane.bring(packed.as_ptr(), memory, rows).unwrap();
+            lane.wait().unwrap();
+            core::slice::from_raw_parts(packed.as_ptr(), 100).to_vec()
+        };
+        let mut expected: Vec<u8> = (0..9u8)
+            .flat_map(|row| (4..7).map(move |at| row * 10 + at))
+            .collect();
+        expected.resize(100, 0xee);
+        assert_eq!(found, expected);
+        // SAFETY:
+        // - as above.
+        unsafe {
+            packed.as_ptr().write_bytes(0xaa, 27);
+            lane.take(memory, packed.as_ptr(), rows).unwrap();
+            lane.wait().unwrap();
+        }
+        let found = to_host(cuda, memory, 100, 0);
+        for (at, byte) in found.into_iter().enumerate() {
+            let between = !(4..7).contains(&(at % 10)) || at >= 94;
+            assert_eq!(byte, if between { at as u8 } else { 0xaa });
+        }
+    });
 }

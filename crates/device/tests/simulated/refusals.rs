@@ -1,6 +1,6 @@
 //! What a driver can answer besides success.
 
-use device::{DeviceError, cuda};
+use device::{DeviceError, Rows, cuda};
 
 use crate::harness::{Simulated, with};
 
@@ -146,7 +146,7 @@ fn everything() -> Result<(), DeviceError> {
     unsafe {
         cuda.copy_to_host(host.as_ptr(), memory, 8, 0)?;
         let lane = cuda.lane(0)?;
-        lane.take(memory, host.as_ptr(), 8)?;
+        lane.take(memory, host.as_ptr(), Rows::line(8))?;
         cuda.lane(0)?.follow(&lane.mark()?)?;
         lane.mark()?.reached()?;
         lane.mark()?.wait()?;

@@ -12,27 +12,57 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use device::{DeviceError, Mark, Pinned, cuda};
+use device::{DeviceError, Mark, Pinned, Rows, cuda};
+use dlpack_core::Layout;
 
 use super::{Direct, Flight, Output};
+use crate::blocks::blocks;
 use crate::error::{Error, Result};
 
 /// Chunks in host memory at once: one on each of the three ways above.
 const SLOTS: usize = 3;
 
-/// Bytes of one copy: where they begin in the chunk's slot and in the tensor, and how many.
+/// One copy: where it begins in the chunk's slot, in bytes, and which elements of the tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Copy {
     slot: usize,
-    tensor: usize,
-    bytes: usize,
+    first: usize,
+    n: usize,
+}
+
+/// Elements in device memory, dense or not.
+pub(crate) struct Place {
+    /// Address of the tensor's element 0.
+    pub memory: u64,
+    pub layout: Layout,
+    /// The element that is the first of the call's.
+    pub start: usize,
+}
+
+impl Place {
+    /// The rows of a copy, in the order of its elements, each with its place in the slot.
+    fn rows(&self, copy: Copy) -> impl Iterator<Item = (usize, Rows)> {
+        let mut slot = copy.slot;
+        let blocks = blocks(&self.layout, self.start + copy.first, copy.n);
+        blocks.into_iter().map(move |block| {
+            let at = slot;
+            slot += block.width * block.rows;
+            let rows = Rows {
+                // Never below element 0: strides are positive (`is_coarse`).
+                first: block.first as usize,
+                width: block.width,
+                rows: block.rows,
+                pitch: block.pitch,
+            };
+            (at, rows)
+        })
+    }
 }
 
 /// A way between device and host.
 struct Way {
     lane: device::Lane,
-    /// Device address of the tensor's first element.
-    tensor: u64,
+    tensor: Place,
     /// Behind the last copy of each slot.
     marks: [Option<Mark>; SLOTS],
 }
@@ -50,10 +80,10 @@ pub(crate) struct Conveyor {
 }
 
 impl Way {
-    fn new(tensor: *mut u8, dev: i32) -> Result<Way> {
+    fn new(tensor: Place, dev: i32) -> Result<Way> {
         Ok(Way {
             lane: cuda()?.lane(dev)?,
-            tensor: tensor.addr() as u64,
+            tensor,
             marks: [const { None }; SLOTS],
         })
     }
@@ -77,17 +107,17 @@ impl Way {
 }
 
 impl Conveyor {
-    /// For a reduction whose contributions or results, or both, lie on `dev` at these addresses.
+    /// For a reduction whose contributions or results, or both, lie on `dev` in these places.
     fn new(
         call: &Direct,
-        source: Option<*mut u8>,
-        target: Option<*mut u8>,
+        source: Option<Place>,
+        target: Option<Place>,
         dev: i32,
     ) -> Result<Conveyor> {
         let chunks = call.geometry.chunks();
         let bytes = |chunk| call.start(chunk, call.ranks);
         let slot = (0..chunks).map(bytes).max().unwrap_or(0);
-        let way = |tensor: Option<*mut u8>| tensor.map(|tensor| Way::new(tensor, dev)).transpose();
+        let way = |tensor: Option<Place>| tensor.map(|tensor| Way::new(tensor, dev)).transpose();
         let (down, up) = (way(source)?, way(target)?);
         let ring = Pinned::new(cuda()?, slot * SLOTS.min(chunks), dev)?;
         Ok(Conveyor {
@@ -123,7 +153,7 @@ impl Conveyor {
     /// Asks for the contributions of the next chunk, behind the results that leave from its slot.
     ///
     /// # Safety
-    /// - The tensor has the bytes that the copies name, and nobody writes them until it was waited for.
+    /// - The tensor has the elements that the copies name, and nobody writes them until it was waited for.
     /// - The slot's messages have landed.
     unsafe fn ask(&mut self, copies: &[Copy]) -> std::result::Result<(), DeviceError> {
         let (chunk, to) = (self.asked, self.slot(self.asked));
@@ -135,14 +165,11 @@ impl Conveyor {
         if let Some(Some(mark)) = leaves {
             down.lane.follow(mark)?;
         }
-        for copy in copies {
-            let from = down.tensor + copy.tensor as u64;
+        for (slot, rows) in copies.iter().flat_map(|&copy| down.tensor.rows(copy)) {
+            let to = to.wrapping_add(slot);
             // SAFETY:
             // - by the caller's promise; the slot has room for a chunk, and the ring outlives the copy (`Drop`).
-            unsafe {
-                down.lane
-                    .bring(to.wrapping_add(copy.slot), from, copy.bytes)
-            }?;
+            unsafe { down.lane.bring(to, down.tensor.memory, rows) }?;
         }
         down.mark(chunk)
     }
@@ -150,7 +177,7 @@ impl Conveyor {
     /// Sends the results of a chunk on their way.
     ///
     /// # Safety
-    /// - The tensor has the bytes that the copies name, and nobody uses them until it was waited for.
+    /// - The tensor has the elements that the copies name, and nobody uses them until it was waited for.
     /// - The results are there.
     unsafe fn leave(
         &mut self,
@@ -161,11 +188,11 @@ impl Conveyor {
         let Some(up) = &mut self.up else {
             return Ok(());
         };
-        for copy in copies {
-            let to = up.tensor + copy.tensor as u64;
+        for (slot, rows) in copies.iter().flat_map(|&copy| up.tensor.rows(copy)) {
+            let from = from.wrapping_add(slot);
             // SAFETY:
             // - by the caller's promise; the ring outlives the copy (`Drop`).
-            unsafe { up.lane.take(to, from.wrapping_add(copy.slot), copy.bytes) }?;
+            unsafe { up.lane.take(up.tensor.memory, from, rows) }?;
         }
         up.mark(chunk)
     }
@@ -206,14 +233,13 @@ impl Direct {
         let mut copies: Vec<Copy> = Vec::new();
         for rank in 0..self.ranks {
             let (first, n) = self.geometry.block(chunk, rank);
-            let (tensor, bytes) = (first * self.wire.bytes, n * self.wire.bytes);
             match copies.last_mut() {
                 _ if n == 0 => {}
-                Some(last) if last.tensor + last.bytes == tensor => last.bytes += bytes,
+                Some(last) if last.first + last.n == first => last.n += n,
                 _ => copies.push(Copy {
                     slot: self.start(chunk, rank),
-                    tensor,
-                    bytes,
+                    first,
+                    n,
                 }),
             }
         }
@@ -226,11 +252,10 @@ impl Direct {
             Output::Whole(_) => self.contributions(chunk),
             Output::Owned(..) => {
                 let (first, n) = self.geometry.block(chunk, self.rank);
-                let since = first - self.geometry.block(0, self.rank).0;
                 vec![Copy {
                     slot: self.start(chunk, self.rank),
-                    tensor: since * self.wire.bytes,
-                    bytes: n * self.wire.bytes,
+                    first: first - self.geometry.block(0, self.rank).0,
+                    n,
                 }]
             }
             Output::Nowhere => Vec::new(),
@@ -240,14 +265,14 @@ impl Direct {
     /// With contributions, results, or both on `dev`; the first chunks are asked for.
     ///
     /// # Safety
-    /// - What is `source` or `target` is memory of `dev` that the call's input or output names. The contributions have
-    ///   been written, and both are kept, and used by nobody else, until the flight has gone.
-    pub unsafe fn on_device(self, source: bool, target: bool, dev: i32) -> Result<Direct> {
-        let output = match self.output {
-            Output::Whole(base) | Output::Owned(base, _) => Some(base),
-            Output::Nowhere => None,
-        };
-        let (source, target) = (source.then_some(self.input), output.filter(|_| target));
+    /// - The places are memory of `dev` and hold what the call's geometry divides. The contributions have been written,
+    ///   and both are kept, and used by nobody else, until the flight has gone.
+    pub unsafe fn on_device(
+        self,
+        source: Option<Place>,
+        target: Option<Place>,
+        dev: i32,
+    ) -> Result<Direct> {
         let mut conveyor = Conveyor::new(&self, source, target, dev)?;
         for chunk in 0..SLOTS.min(self.geometry.chunks()) {
             // SAFETY:

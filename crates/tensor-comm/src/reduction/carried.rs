@@ -4,7 +4,7 @@
 use super::Significant;
 use crate::arg::Arg;
 use crate::call::{Call, CallKind};
-use crate::direct::Direct;
+use crate::direct::{Direct, Place};
 use crate::error::Result;
 use crate::host::Host;
 use crate::side::may_alias;
@@ -18,7 +18,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Dense ones that overlap with nothing that is written before they are read.
+    /// Those in a few pieces that overlap with nothing that is written before they are read.
     pub fn of(call: &Call, significant: &Significant) -> Carried {
         let dev = |arg: &Arg| arg.view().and_then(Host::copied_from);
         let aliased = match (call.send.view(), call.recv.view()) {
@@ -43,9 +43,21 @@ impl Carried {
     }
 
     /// Gives the sides to the algorithm, which copies them.
-    pub fn carry(&self, direct: Direct, in_place: bool) -> Result<Direct> {
-        match (self.send || (in_place && self.recv), self.recv) {
-            (false, false) => Ok(direct),
+    pub fn carry(&self, direct: Direct, call: &Call, in_place: bool) -> Result<Direct> {
+        let place = |arg: &Arg, carried: bool| match arg {
+            Arg::Part(part) if carried => Some(Place {
+                memory: part.view().data().addr() as u64,
+                layout: part.view().layout().clone(),
+                start: part.start(),
+            }),
+            _ => None,
+        };
+        let source = match in_place {
+            true => place(&call.recv, self.recv),
+            false => place(&call.send, self.send),
+        };
+        match (source, place(&call.recv, self.recv)) {
+            (None, None) => Ok(direct),
             // SAFETY:
             // - the sides are such memory (`of`), waited for before the call was made, and kept by its caller.
             (source, target) => unsafe { direct.on_device(source, target, self.dev) },
