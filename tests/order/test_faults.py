@@ -112,6 +112,38 @@ def test_each_call_fails_in_turn(how: str, name: str, rng: Any) -> None:
     assert now["pinned"] <= before["pinned"] + AT_ONCE
 
 
+@pytest.mark.skipif(simulated.AWARE, reason="the memory is not copied there")
+def test_a_buffer_behind_a_failed_wait_is_kept(comm: Any, rng: Any) -> None:
+    """The device may still write it: the next operation gets another one, until a wait succeeds."""
+    n = 3_000_001
+    values = rng.integers(-1000, 1000, n).astype(np.float32)
+    host, big = np.zeros_like(values), array(NumbaArray, values)
+
+    def made() -> int:
+        """New pinned buffers of one operation, whose stream is the producer's own."""
+        before = simulated.calls("cuMemHostAlloc")
+        MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
+        np.testing.assert_array_equal(host, values)
+        return simulated.calls("cuMemHostAlloc") - before
+
+    made()
+    assert made() == 0
+    # The wait for the producer's stream, that for the copy.
+    simulated.fail("cuStreamSynchronize", 1)
+    with pytest.raises(RuntimeError, match="cuStreamSynchronize"):
+        MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
+    assert simulated.mend() == 0
+    assert made() == 1
+    # Its wait was for the same stream, so that both buffers are free again.
+    alive = simulated.alive("pinned")
+    for _ in range(3):
+        simulated.fail("cuStreamSynchronize", 1)
+        with pytest.raises(RuntimeError, match="cuStreamSynchronize"):
+            MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
+        assert made() == 0
+    assert simulated.alive("pinned") == alive
+
+
 def test_no_pinned_memory_is_left(comm: Any, rng: Any) -> None:
     """A size that no earlier test has left in the pool."""
     values = rng.integers(-1000, 1000, 2_000_001).astype(np.float32)

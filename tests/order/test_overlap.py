@@ -229,3 +229,52 @@ def test_a_copy_that_fails_is_nobodys_result(comm: Any, rng: Any, call: str) -> 
     group.Allreduce(sent, got)
     np.testing.assert_array_equal(got.fetch(), total)
     group.Free()
+
+
+def failing_in_the_middle(comm: Any, mine: np.ndarray, *calls: str) -> list[str]:
+    """The log of a reduction in which rank 0 fails when its first chunk has been asked for."""
+    sent, got = on_gpu(mine, NumbaArray), room(N, NumbaArray)
+    group = comm.Dup()
+    group.Allreduce(mine, np.empty_like(mine))
+    group.Allreduce(sent, got)
+    if comm.rank == 0:
+        for call in calls:
+            simulated.fail(call, 1 if call == "cuStreamSynchronize" else 0)
+    with simulated.recorded() as log, pytest.raises(RuntimeError):
+        group.Allreduce(sent, got)
+    assert simulated.mend() == 0
+    group.Free()
+    return log
+
+
+@pytest.mark.skipif(simulated.SCHEDULE != "late", reason="the calls are the same everywhere")
+def test_who_fails_waits_for_its_copies(comm: Any, rng: Any) -> None:
+    """The device must be done with memory that others get next."""
+    log = failing_in_the_middle(comm, draw(comm, rng)[0], "cuEventSynchronize")
+    if comm.rank == 0:
+        failed = positions(log, "cuEventSynchronize")[0]
+        waited = streams(log[failed:], "cuStreamSynchronize")
+        assert streams(log, "cuMemcpyDtoHAsync") <= waited
+
+
+@pytest.mark.skipif(simulated.SCHEDULE != "late", reason="the calls are the same everywhere")
+def test_chunks_behind_a_failed_wait_are_kept(comm: Any, rng: Any) -> None:
+    mine, total = draw(comm, rng)
+
+    def into(log: list[str]) -> set[str]:
+        """Where contributions came to."""
+        lines = [log[at] for at in positions(log, "cuMemcpyDtoHAsync")]
+        return {re.search(r"to=(\S+)", line)[1] for line in lines}  # type: ignore[index]
+
+    # So that this thread has a stream, which it is not to get from the failed operation's.
+    comm.Allreduce(on_gpu(mine, NumbaArray), room(N, NumbaArray))
+    MPI.COMM_SELF.Allreduce(on_gpu(mine, NumbaArray), room(N, NumbaArray))
+    log = failing_in_the_middle(comm, mine, "cuEventSynchronize", "cuStreamSynchronize")
+    lost = into(log)
+    # As often as there are buffers of this size that would be taken in turn.
+    for _ in range(4):
+        sent, got = on_gpu(mine, NumbaArray), room(N, NumbaArray)
+        with simulated.recorded() as log:
+            comm.Allreduce(sent, got)
+        np.testing.assert_array_equal(got.fetch(), total)
+        assert comm.rank > 0 or not lost & into(log), "memory that the device may still write"

@@ -115,7 +115,7 @@ def test_mixed_with_the_host(comm: Any, rng: Any, large: bool) -> None:
     np.testing.assert_array_equal(room if on_gpu else room.fetch(), values[1 - comm.rank])
 
 
-@pytest.mark.parametrize("kind", [NewTensor, CupyArray, NumbaArray])
+@pytest.mark.parametrize("kind", [NewTensor, PinnedTensor, CupyArray, NumbaArray])
 @pytest.mark.parametrize("stream", ["default", "own"])
 def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream: str) -> None:
     """Refused before MPI is entered, and before a wait that would spoil the capture."""
@@ -134,6 +134,7 @@ def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream
         assert simulated.calls("cuStreamSynchronize") == waits
     finally:
         simulated.capture(handle, 0, False)
+    gpu_tensors.library(stream)
     room = np.empty_like(values[0])
     comm.Allreduce(tensor, room)
     np.testing.assert_array_equal(room, sum(values))
@@ -222,20 +223,113 @@ def test_sums_of_groups_that_are_waited_for(comm: Any, rng: Any, kind: Any, n: i
     group.Free()
 
 
-def test_memory_is_held_until_the_operation_has_ended(comm: Any, rng: Any) -> None:
-    values = values_of(comm, rng)
-    other = 1 - comm.rank
-    gc.collect()
-    capsules.wait_until_alive(0)
-    room, total = (array(CupyArray, "own", values[0]) for _ in range(2))
-    requests = [comm.Irecv(room, other), comm.Iallreduce(dlmpi.MPI.IN_PLACE, total)]
-    gc.collect()
-    assert capsules.alive() > 0, "nobody holds the memory of operations under way"
-    comm.Send(values[comm.rank], other)
+def packed(sent: Any, room: Any) -> None:
+    buffer = np.zeros(8 * N, np.uint8)
+    dlmpi.MPI.FLOAT.Pack(sent, buffer, 0, dlmpi.MPI.COMM_SELF)
+    dlmpi.MPI.FLOAT.Unpack(buffer, 0, room, dlmpi.MPI.COMM_SELF)
+
+
+def packed_as_it_lies(sent: Any, room: Any) -> None:
+    """Under a Datatype that is not the elements' own."""
+    buffer = np.zeros(8 * N, np.uint8)
+    dlmpi.MPI.BYTE.Pack(sent, buffer, 0, dlmpi.MPI.COMM_SELF)
+    dlmpi.MPI.BYTE.Unpack(buffer, 0, room, dlmpi.MPI.COMM_SELF)
+
+
+def combined(sent: Any, room: Any) -> None:
+    dlmpi.MPI.SUM.Reduce_local(sent, room)
+
+
+def started(sent: Any, room: Any) -> None:
+    requests = [
+        dlmpi.MPI.COMM_SELF.Recv_init(room, 0),
+        dlmpi.MPI.COMM_SELF.Send_init(sent, 0),
+    ]
+    dlmpi.MPI.Prequest.Startall(requests)
     dlmpi.MPI.Request.Waitall(requests)
-    del requests
-    gc.collect()
-    capsules.wait_until_alive(0)
+    for request in requests:
+        request.Free()
+
+
+def plain(sent: Any, room: Any) -> None:
+    _native.raw_allreduce(sent, room, dlmpi.MPI.COMM_SELF, 1)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind", "step"),
+    [
+        (packed, CupyArray, 1),
+        (packed, CupyManaged, 2),
+        (packed, PinnedTensor, 1),
+        (packed_as_it_lies, CupyManaged, 1),
+        (packed_as_it_lies, PinnedTensor, 1),
+        (combined, NewTensor, 1),
+        (combined, CupyManaged, 1),
+        (started, CupyManaged, 1),
+        (started, CupyManaged, 3),
+        (started, PinnedTensor, 2),
+        (plain, CupyManaged, 1),
+        (plain, PinnedTensor, 1),
+    ],
+)
+def test_operations_on_one_rank(comm: Any, rng: Any, run: Any, kind: Any, step: int) -> None:
+    """What no table of collectives has: the kernels before are waited for on both sides."""
+    values = values_of(comm, rng)[0]
+    room = array(kind, "own", values * 0, step=step)
+    seen = room.watch()
+    room.kernel(np.full_like(values, 99))
+    sent = array(kind, "own", values * 0, step=step)
+    sent.kernel(values)
+    with simulated.on(0):
+        run(sent, room)
+    expected = values + 99 if run is combined else values
+    np.testing.assert_array_equal(room.fetch(), expected)
+    assert not room.look(seen.now()).any(), "a kernel from before the call saw what came later"
+
+
+@pytest.mark.parametrize("kind", [CupyArray, CupyManaged, NewTensor])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_memory_is_held_until_the_operation_has_ended(
+    comm: Any, rng: Any, kind: Any, dropped: bool
+) -> None:
+    """Each operation by itself; also where the request object goes before it ends."""
+    values = values_of(comm, rng)
+    other, go = 1 - comm.rank, 9
+    for start, collective in (
+        (lambda room: comm.Irecv(room, other), False),
+        (lambda room: comm.Irecv([room, N, dlmpi.MPI.FLOAT], other), False),
+        (lambda room: comm.Iallreduce(dlmpi.MPI.IN_PLACE, room), True),
+    ):
+        gc.collect()
+        capsules.wait_until_alive(0)
+        # A collective of all ranks could be over at once: rank 1 comes later.
+        late = collective and comm.rank == 1
+        if late:
+            comm.Recv(np.empty(1), 0, go)
+        with simulated.on(0):
+            request = start(array(kind, "own", values[0]))
+        gc.collect()
+        assert late or capsules.alive() > 0, "nobody holds the memory of an operation under way"
+        if dropped:
+            del request
+            gc.collect()
+            assert late or capsules.alive() > 0, "nobody holds the memory of a dropped request"
+        if not collective:
+            comm.Barrier()
+            comm.Send(values[comm.rank], other)
+        elif not late:
+            comm.Send(np.zeros(1), 1, go)
+        if not dropped:
+            request.Wait()
+            del request
+        comm.Barrier()
+        # What is dropped is looked at by later operations.
+        for _ in range(20):
+            received = dlmpi.MPI.COMM_SELF.Irecv(np.empty(1), 0)
+            dlmpi.MPI.COMM_SELF.Send(np.ones(1), 0)
+            received.Wait()
+        gc.collect()
+        capsules.wait_until_alive(0)
 
 
 def test_torch_is_told_of_what_was_written(comm: Any, rng: Any) -> None:

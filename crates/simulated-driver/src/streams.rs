@@ -35,6 +35,9 @@ pub(crate) fn queue(mut state: Guard, stream: *mut c_void, work: Work) -> c_uint
     match of(&mut state, stream) {
         Some(id) => {
             state.note(format_args!("bytes={}", work.bytes()));
+            if let Work::Copy { to, from, .. } = work {
+                state.note(format_args!("to={to:#x} from={from:#x}"));
+            }
             drop(put(state, id, work, Vec::new()));
             OK
         }
