@@ -1,6 +1,6 @@
 """Staging of GPU tensors against what the bus gives, latency, overlap with compute; with torch.
 
-    mpiexec -n 2 python benches/gpu.py
+    mpiexec -n 2 python benches/gpu.py [--quick]
 
 Rows of a table for docs/gpu-results.md. Everything is timed interleaved in one run, as medians; the
 ranks may share one GPU. The limit is a copy to the host and one to the device at once, on pinned
@@ -20,7 +20,10 @@ import torch
 import dlmpi
 from dlmpi import MPI
 
-ROUNDS = 7
+QUICK = "--quick" in sys.argv
+ROUNDS = 1 if QUICK else 7
+#: In MiB, and elements.
+SIZES, SIDE = ((1, 2), 64) if QUICK else ((1, 16, 128), 4096)
 comm = MPI.COMM_WORLD
 
 
@@ -89,7 +92,7 @@ def latency() -> None:
 
 
 def overlap() -> None:
-    a = torch.rand(4096, 4096, device="cuda")
+    a = torch.rand(SIDE, SIDE, device="cuda")
     tensor = torch.ones(16 << 18, device="cuda")
 
     def compute() -> None:
@@ -107,7 +110,10 @@ def overlap() -> None:
     hidden = (times["compute"] + times["reduce"] - times["both"]) / min(
         times["compute"], times["reduce"]
     )
-    say("20 products of 4096 x 4096 and an Iallreduce of 16 MiB", f"{hidden:.0%} of the shorter")
+    say(
+        f"20 products of {SIDE} x {SIDE} and an Iallreduce of 16 MiB",
+        f"{hidden:.0%} of the shorter",
+    )
 
 
 def main() -> int:
@@ -118,7 +124,7 @@ def main() -> int:
     names = ("both ways at once, GiB/s", "Sendrecv", "on the host", "Allreduce")
     say("size", *names, "Sendrecv, of the limit", "Allreduce, of the limit")
     say(*["---"] * 7)
-    for mebibytes in (1, 16, 128):
+    for mebibytes in SIZES:
         bandwidth(mebibytes)
     if comm.rank == 0:
         print()

@@ -271,6 +271,7 @@ def stages() -> dict[str, Stage]:
             table[f"mpi {library} {ranks}"] = partial(mpi_suite, library=library, ranks=ranks)
     for library in MPI_VENVS:
         table[f"order {library}"] = partial(order, library=library)
+    table["gpu rehearsal"] = partial(check, [sys.executable, "ci/gpu", "--rehearse"])
     for library, group in MPI4PY_SUITE:
         name = f"mpi4py {library} {group}"
         table[name] = partial(mpi4py_suite, library=library, group=group)

@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -134,3 +135,16 @@ def test_a_wheel_that_carries_or_links_an_mpi_is_refused(tmp_path):
     mpi = compile_library(tmp_path / "libmpi.so", "-Wl,-soname,libmpi.so.12")
     linked = compile_library(tmp_path / "linked.so", "-Wl,--no-as-needed", str(mpi))
     assert any("libmpi.so.12" in fault for fault in wheel.faults(fake_wheel(tmp_path, linked)))
+
+
+def test_mutations_are_of_lines_that_are_there():
+    mutations = script("mutations")
+    listed = tomllib.loads(mutations.LIST.read_text())
+    for mutation in listed["mutation"]:
+        text = (mutations.ROOT / mutation["file"]).read_text()
+        assert mutations.changed(mutation, text) != text
+        name = mutation["by"].partition("[")[0]
+        file, _, test = name.partition("::")
+        assert f"def {test}" in (mutations.ROOT / mutations.FOLDER / file).read_text()
+    words = [mutation["what"] for mutation in listed["mutation"]]
+    assert len(words) == len(set(words))

@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support import fixtures
+from support import fixtures, gpu_rehearsal
 from support.gpu_operations import Lab
 
 comm, rng, session_seed = fixtures.comm, fixtures.rng, fixtures.session_seed
 
+if gpu_rehearsal.REHEARSING:
+    gpu_rehearsal.pretend()
+
 # So long that a copy which does not wait for the kernel comes before its end.
 CYCLES = 20_000_000
+# The side of the matrices that keep JAX as busy.
+SIDE = 64 if gpu_rehearsal.REHEARSING else 4096
 
 
 class TorchLab(Lab):
@@ -124,7 +129,7 @@ class JaxLab(Lab):
         super().__init__(rng)
         self.jax = jax
         jax.config.update("jax_enable_x64", True)
-        self.large = jax.device_put(np.ones((4096, 4096), np.float32))
+        self.large = jax.device_put(np.ones((SIDE, SIDE), np.float32))
 
         def slow(values: Any, large: Any) -> Any:
             for _ in range(4):
