@@ -119,34 +119,35 @@ def test_a_buffer_behind_a_failed_wait_is_kept(comm: Any, rng: Any) -> None:
     values = rng.integers(-1000, 1000, n).astype(np.float32)
     host, big = np.zeros_like(values), array(NumbaArray, values)
 
-    def made() -> int:
-        """New pinned buffers of one operation, whose stream is the producer's own."""
-        before = simulated.calls("cuMemHostAlloc")
-        MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
-        np.testing.assert_array_equal(host, values)
-        return simulated.calls("cuMemHostAlloc") - before
+    def into(fails: bool) -> str:
+        """Where an operation copies to, whose stream is the producer's own."""
+        if fails:
+            # The wait for the producer's stream, that for the copy.
+            simulated.fail("cuStreamSynchronize", 1)
+        with simulated.recorded() as log:
+            if fails:
+                with pytest.raises(RuntimeError, match="cuStreamSynchronize"):
+                    MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
+            else:
+                MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
+                np.testing.assert_array_equal(host, values)
+        assert simulated.mend() == 0
+        (copy,) = [line for line in log if line.startswith("cuMemcpyDtoHAsync ")]
+        return copy.split("to=")[1].split(" ")[0]
 
-    made()
-    assert made() == 0
-    # The wait for the producer's stream, that for the copy.
-    simulated.fail("cuStreamSynchronize", 1)
-    with pytest.raises(RuntimeError, match="cuStreamSynchronize"):
-        MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
-    assert simulated.mend() == 0
-    assert made() == 1
-    # Its wait was for the same stream, so that both buffers are free again.
+    into(fails=False)
+    lost = into(fails=True)
+    assert into(fails=False) != lost
+    # That wait was for the same stream, so that both buffers are free again.
     alive = simulated.alive("pinned")
-    for _ in range(3):
-        simulated.fail("cuStreamSynchronize", 1)
-        with pytest.raises(RuntimeError, match="cuStreamSynchronize"):
-            MPI.COMM_SELF.Sendrecv(big, 0, 0, host, 0, 0)
-        assert made() == 0
+    for _ in range(8):
+        assert into(fails=True) != into(fails=False)
     assert simulated.alive("pinned") == alive
 
 
 def test_no_pinned_memory_is_left(comm: Any, rng: Any) -> None:
     """A size that no earlier test has left in the pool."""
-    values = rng.integers(-1000, 1000, 2_000_001).astype(np.float32)
+    values = rng.integers(-1000, 1000, 9_000_001).astype(np.float32)
     sent, room = array(CupyArray, values), array(CupyArray, np.zeros_like(values))
     simulated.fail("cuMemHostAlloc", code=simulated.OUT_OF_MEMORY)
     with pytest.raises(RuntimeError, match=r"cuMemHostAlloc.*OUT_OF_MEMORY"):

@@ -76,6 +76,8 @@ struct Signals<'a> {
 
 /// What is needed besides the answer of the query.
 enum Needs {
+    /// Nobody knows, so that its answer does not count: it may be that of its build alone.
+    Unknown,
     Nothing,
     /// A variable that switches it on.
     Switch(&'static str),
@@ -105,7 +107,8 @@ fn needs(flavour: Flavour, version: &str) -> Needs {
         Flavour::OpenMpi if major(version).is_none_or(|major| major < 5) => {
             Needs::Setting("opal_cuda_support", "OMPI_MCA_opal_cuda_support")
         }
-        Flavour::OpenMpi | Flavour::Other => Needs::Nothing,
+        Flavour::Other => Needs::Unknown,
+        Flavour::OpenMpi => Needs::Nothing,
         // Its answer knows MPIR_CVAR_ENABLE_GPU.
         Flavour::Mpich => Needs::Nothing,
         Flavour::Intel => Needs::Switch("I_MPI_OFFLOAD"),
@@ -141,6 +144,10 @@ fn judge(signals: &Signals<'_>) -> GpuSupport {
         value.as_deref().is_some_and(truth)
     };
     let takes = match needs(flavour, signals.version) {
+        Needs::Unknown => {
+            reasons.push("dlmpi does not know what this library's answer is worth".to_owned());
+            false
+        }
         Needs::Nothing => answer == Some(true),
         Needs::Switch(name) => is_on(name) && answer == Some(true),
         Needs::SwitchAndLibrary(name, library) => {

@@ -8,6 +8,9 @@ const MPICH: &str = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ofi";
 const INTEL: &str = "Intel(R) MPI Library 2021.18 for Linux* OS";
 const CRAY: &str = "MPI VERSION    : CRAY MPICH version 8.1.28.15 (ANL base 3.4a2)";
 const MVAPICH: &str = "MVAPICH2 Version      :	2.3.7\nMVAPICH2 Device       :	ch3:mrail";
+const MVAPICH_PLUS: &str = "MVAPICH Version      :	4.0\nMVAPICH Device       :	ch4:ofi";
+const OPEN_MPI_2: &str = "Open MPI v2.1.1, package: Open MPI, ident: 2.1.1";
+const SPECTRUM: &str = "IBM Spectrum MPI 10.4.0";
 const PARASTATION: &str = "ParaStation MPI 5.9.2-1 (MPICH 4.1.1)";
 
 /// The judgement where these variables are set.
@@ -18,7 +21,7 @@ fn found(
     control: Option<bool>,
     loaded: &str,
 ) -> GpuSupport {
-    let family = match version.starts_with("Open MPI") {
+    let family = match version.starts_with("Open MPI") || version == SPECTRUM {
         true => Family::OpenMpi,
         false => Family::Mpich,
     };
@@ -77,7 +80,32 @@ fn what_each_library_needs_to_say_and_to_have() {
         (MVAPICH, yes, &[("MV2_USE_CUDA", "1")], none, "", true),
         (PARASTATION, yes, &[("PSP_CUDA", "1")], none, "", true),
         (PARASTATION, yes, &[("PSP_CUDA", "0")], none, "", false),
-        ("MPItrampoline 5", yes, &[], none, "", true),
+        (MVAPICH, yes, &[("MV2_USE_CUDA", "0")], none, "", false),
+        (MVAPICH, yes, &[("MVP_USE_CUDA", "1")], none, "", false),
+        (MVAPICH, no, &[("MV2_USE_CUDA", "1")], none, "", false),
+        (MVAPICH_PLUS, yes, &[("MVP_USE_CUDA", "1")], none, "", true),
+        (MVAPICH_PLUS, yes, &[("MV2_USE_CUDA", "1")], none, "", false),
+        (PARASTATION, yes, &[], none, "", false),
+        (PARASTATION, no, &[("PSP_CUDA", "1")], none, "", false),
+        (CRAY, yes, &[(switch, "1")], none, GTL, true),
+        (
+            CRAY,
+            yes,
+            &[(switch, "1")],
+            none,
+            "libmpi_gtl_hsa.so.0",
+            false,
+        ),
+        (INTEL, none, &[("I_MPI_OFFLOAD", "1")], none, "", false),
+        // Older ones, and what is made of Open MPI without its number: the answer is that of the build.
+        (OPEN_MPI_2, yes, &[], none, "", false),
+        (OPEN_MPI_2, yes, &[], yes, "", true),
+        (SPECTRUM, yes, &[], none, "", false),
+        (SPECTRUM, yes, &[], no, "", false),
+        (SPECTRUM, yes, &[], yes, "", true),
+        // The standard ABI's library, which has no function to ask, and libraries that stand for others.
+        (MPICH, none, &[], none, "", false),
+        ("MPItrampoline 5", yes, &[], none, "", false),
         ("MPItrampoline 5", none, &[], none, "", false),
     ];
     for &(version, query, set, control, loaded, expected) in rows {
