@@ -120,7 +120,7 @@ def test_threads_have_streams_of_their_own(comm: Any, rng: Any) -> None:
 
     def work(group: Any, kind: Any) -> None:
         try:
-            for _ in range(10):
+            for _ in range(5):
                 sent, room = array(kind, values[comm.rank]), array(kind, values[0])
                 group.Allreduce(sent, room)
                 np.testing.assert_array_equal(room.fetch(), sum(values))
@@ -132,7 +132,7 @@ def test_threads_have_streams_of_their_own(comm: Any, rng: Any) -> None:
             wrong.append(error)
 
     before = simulated.alive("streams")
-    for _ in range(3):
+    for _ in range(5):
         threads = [
             threading.Thread(target=work, args=pair) for pair in zip(groups, kinds, strict=True)
         ]
@@ -141,8 +141,8 @@ def test_threads_have_streams_of_their_own(comm: Any, rng: Any) -> None:
         for thread in threads:
             thread.join()
     assert not wrong
-    # One more for the thread that carries on what nobody waits for.
-    assert simulated.alive("streams") <= before + len(kinds) + 1
+    # And the driver's default streams, and one for the thread that carries on what nobody waits for.
+    assert simulated.alive("streams") < before + 2 * len(kinds)
     for group in groups:
         group.Free()
 
