@@ -10,7 +10,7 @@ help:
 	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
 	@echo 'make compat  the conformance table on old and heavy array libraries; takes gigabytes and an hour'
 	@echo 'make platforms  other MPIs, old mpi4py, Slurm, uv, a conda-style prefix (needs make test first)'
-	@echo 'make mutations  break each wait for a GPU in turn and see a test fail; takes an hour'
+	@echo 'make mutations  break each wait for a GPU in turn and see a test fail; takes half an hour'
 	@echo 'make gpu     tests and measurements on a machine with a GPU, with its own torch and CuPy'
 	@echo 'make lint    format, lints, types and layering rules only'
 	@echo 'make wheel   one abi3 wheel in dist/'

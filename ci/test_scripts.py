@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -148,3 +149,16 @@ def test_mutations_are_of_lines_that_are_there():
         assert f"def {test}" in (mutations.ROOT / mutations.FOLDER / file).read_text()
     words = [mutation["what"] for mutation in listed["mutation"]]
     assert len(words) == len(set(words))
+
+
+def test_each_rule_of_streams_has_tests_and_mutations_that_are_there():
+    mutations = script("mutations")
+    listed = {m["what"] for m in tomllib.loads(mutations.LIST.read_text())["mutation"]}
+    rows = re.findall(
+        r"^\| (\d+)\. .+ \| (.+) \| (.+) \|$", mutations.REPORT.read_text(), re.MULTILINE
+    )
+    assert [int(number) for number, _, _ in rows] == list(range(1, 12))
+    for _, tests, changes in rows:
+        for file, test in re.findall(r"`(\w+\.py)::(\w+)`", tests):
+            assert f"def {test}(" in (mutations.ROOT / mutations.FOLDER / file).read_text()
+        assert set(changes.split("; ")) <= listed

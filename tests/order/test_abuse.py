@@ -141,7 +141,7 @@ def test_threads_have_streams_of_their_own(comm: Any, rng: Any) -> None:
         for thread in threads:
             thread.join()
     assert not wrong
-    # And the driver's default streams, and one for the thread that carries on what nobody waits for.
+    # And the driver's default streams, and that of the thread which carries on by itself.
     assert simulated.alive("streams") < before + 2 * len(kinds)
     for group in groups:
         group.Free()

@@ -147,7 +147,7 @@ def test_a_buffer_behind_a_failed_wait_is_kept(comm: Any, rng: Any) -> None:
 
 def test_no_pinned_memory_is_left(comm: Any, rng: Any) -> None:
     """A size that no earlier test has left in the pool."""
-    values = rng.integers(-1000, 1000, 9_000_001).astype(np.float32)
+    values = rng.integers(-1000, 1000, 5_000_001).astype(np.float32)
     sent, room = array(CupyArray, values), array(CupyArray, np.zeros_like(values))
     simulated.fail("cuMemHostAlloc", code=simulated.OUT_OF_MEMORY)
     with pytest.raises(RuntimeError, match=r"cuMemHostAlloc.*OUT_OF_MEMORY"):

@@ -250,7 +250,12 @@ def failing_in_the_middle(comm: Any, mine: np.ndarray, *calls: str) -> list[str]
     return log
 
 
-@pytest.mark.skipif(simulated.SCHEDULE != "late", reason="the calls are the same everywhere")
+once = pytest.mark.skipif(
+    simulated.SCHEDULE != "late" or simulated.AWARE, reason="the calls are the same everywhere"
+)
+
+
+@once
 def test_who_fails_waits_for_its_copies(comm: Any, rng: Any) -> None:
     """The device must be done with memory that others get next."""
     log = failing_in_the_middle(comm, draw(comm, rng)[0], "cuEventSynchronize")
@@ -260,7 +265,7 @@ def test_who_fails_waits_for_its_copies(comm: Any, rng: Any) -> None:
         assert streams(log, "cuMemcpyDtoHAsync") <= waited
 
 
-@pytest.mark.skipif(simulated.SCHEDULE != "late", reason="the calls are the same everywhere")
+@once
 def test_chunks_behind_a_failed_wait_are_kept(comm: Any, rng: Any) -> None:
     mine, total = draw(comm, rng)
 
