@@ -251,6 +251,13 @@ def started(sent: Any, room: Any) -> None:
         request.Free()
 
 
+def started_sum(sent: Any, room: Any) -> None:
+    request = dlmpi.MPI.COMM_SELF.Allreduce_init(sent, room)
+    request.Start()
+    request.Wait()
+    request.Free()
+
+
 def plain(sent: Any, room: Any) -> None:
     _native.raw_allreduce(sent, room, dlmpi.MPI.COMM_SELF, 1)
 
@@ -268,6 +275,9 @@ def plain(sent: Any, room: Any) -> None:
         (started, CupyManaged, 1),
         (started, CupyManaged, 3),
         (started, PinnedTensor, 2),
+        (started_sum, CupyManaged, 1),
+        (started_sum, PinnedTensor, 2),
+        (started_sum, CupyManaged, 3),
         (plain, CupyManaged, 1),
         (plain, PinnedTensor, 1),
     ],
