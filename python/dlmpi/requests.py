@@ -113,8 +113,14 @@ class Persistent(_Received, mpi.Prequest):
         if track is not None:
             track.wrote()
 
+    def _starts(self) -> None:
+        track = getattr(self, "_track", None)
+        if track is not None:
+            track.starts()
+
     def Start(self) -> None:
         """Initiate a communication with a persistent request."""
+        self._starts()
         super().Start()
         self._wrote()
 
@@ -302,6 +308,9 @@ class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
     @classmethod
     def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
         """Start a collection of persistent requests."""
+        for one in requests:
+            if isinstance(one, Persistent):
+                one._starts()
         super().Startall([one for one in requests if not isinstance(one, Restarted)])
         for one in requests:
             if isinstance(one, Restarted):

@@ -297,6 +297,43 @@ def test_operations_on_one_rank(comm: Any, rng: Any, run: Any, kind: Any, step: 
     assert not room.look(seen.now()).any(), "a kernel from before the call saw what came later"
 
 
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("kind", [CupyManaged, PinnedTensor])
+def test_persistent_operations_wait_at_each_start(
+    comm: Any, rng: Any, kind: Any, step: int, together: bool
+) -> None:
+    """Kernels are queued between two starts, on what is sent and on what is received into."""
+    other = 1 - comm.rank
+    with simulated.on(0):
+        sent, room, total = (
+            array(kind, "own", np.zeros(N, np.float32), step=step) for _ in range(3)
+        )
+        requests = [
+            comm.Recv_init(room, other),
+            comm.Send_init(sent, other),
+            comm.Allreduce_init(sent, total),
+        ]
+        for _ in range(3):
+            values = values_of(comm, rng)
+            room.synchronize()
+            before = room.look(room.memory.now()).copy()
+            sent.kernel(values[comm.rank])
+            seen = room.watch()
+            room.kernel(np.full(N, 99, np.float32))
+            if together:
+                dlmpi.MPI.Prequest.Startall(requests)
+            else:
+                for request in requests:
+                    request.Start()
+            dlmpi.MPI.Request.Waitall(requests)
+            np.testing.assert_array_equal(room.fetch(), values[other])
+            np.testing.assert_array_equal(total.fetch(), sum(values))
+            np.testing.assert_array_equal(room.look(seen.now()), before)
+        for request in requests:
+            request.Free()
+
+
 @pytest.mark.parametrize("kind", [CupyArray, CupyManaged, NewTensor])
 @pytest.mark.parametrize("dropped", [False, True])
 def test_memory_is_held_until_the_operation_has_ended(

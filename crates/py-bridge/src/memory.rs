@@ -68,6 +68,9 @@ pub fn lend<'py>(
         }
         Err(error) => return Err(error),
     };
+    if !order.is_empty() {
+        lent.again.push((spec.tensor.clone().unbind(), intent));
+    }
     let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
     let numel = loan.view().numel();
     // A Datatype that says no more than the tensor does.

@@ -152,13 +152,18 @@ impl StreamOrder {
         }
     }
 
+    /// Whether the exports ordered nothing, as those of host memory do not.
+    pub fn is_empty(&self) -> bool {
+        self.ours.is_empty() && self.theirs.is_empty()
+    }
+
     /// Waits until everything that the exports ordered has happened, detached from the interpreter.
     ///
     /// # Errors
     /// `RuntimeError`: what the driver reports, e.g. an earlier kernel that failed.
     #[inline]
     pub fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        if self.ours.is_empty() && self.theirs.is_empty() {
+        if self.is_empty() {
             return Ok(());
         }
         py.detach(|| self.wait_for_devices())

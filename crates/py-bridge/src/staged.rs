@@ -144,6 +144,7 @@ impl Stage {
         let core = |error| errors::operation(py, error);
         let place = mpi4py.request_handle(request)?;
         let shared = &self.shared;
+        shared.lent.wait_again(py)?;
         shared.each(|buffer| buffer.refresh(py, None))?;
         let inner = shared.inner.bind(py);
         inner.call_method0(intern!(py, "Start"))?;

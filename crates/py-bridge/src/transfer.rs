@@ -12,10 +12,12 @@ use smallvec::SmallVec;
 use tensor_comm::{Capacity, View};
 
 use crate::borrow::Borrowed;
-use crate::loan::Held;
+use crate::framework::Intent;
+use crate::loan::{Held, Loan};
 use crate::mpi4py::{Handle, Mpi4py};
+use crate::order::StreamOrder;
 use crate::orphans::{self, Orphan};
-use crate::receipt;
+use crate::{receipt, registry};
 
 /// Buffers lent to one operation, and objects that mpi4py took as they are.
 #[derive(Default)]
@@ -32,6 +34,8 @@ pub struct Lent {
     pub staged: bool,
     /// The bytes that each tensor reaches.
     pub spans: SmallVec<[(usize, usize); 2]>,
+    /// Tensors on which kernels work: an operation that is started waits for them each time.
+    pub again: Vec<(Py<PyAny>, Intent)>,
     /// Memory that nothing is left to do with.
     pub loans: Mutex<SmallVec<[Held; 1]>>,
 }
@@ -60,6 +64,21 @@ impl Lent {
             [(a, a_end), (b, b_end)] => a < b_end && b < a_end && a < a_end && b < b_end,
             _ => false,
         }
+    }
+
+    /// Waits until the work that is queued on the tensors by now is done.
+    ///
+    /// # Errors
+    /// What an export or a device has to say.
+    pub fn wait_again(&self, py: Python<'_>) -> PyResult<()> {
+        let mut order = StreamOrder::default();
+        let lend = |(tensor, intent): &(Py<PyAny>, Intent)| {
+            registry::lend("tensor", tensor.bind(py), *intent, &mut order)
+        };
+        let held: Vec<Loan> = self.again.iter().map(lend).collect::<PyResult<_>>()?;
+        order.wait(py)?;
+        drop(held);
+        Ok(())
     }
 
     /// What went wrong when mpi4py let go of the buffers.
@@ -162,6 +181,11 @@ impl Track {
             .iter()
             .map(|buffer| buffer.get().arrived(py))
             .fold(Ok(()), PyResult::and)
+    }
+
+    /// The operation is about to start: waits for what is queued on its tensors.
+    fn starts(&self, py: Python<'_>) -> PyResult<()> {
+        self.lent.wait_again(py)
     }
 
     /// The memory was written, and will be again.
