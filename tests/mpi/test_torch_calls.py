@@ -312,11 +312,12 @@ def test_messages(group):
     same([tagged, anyone], [mine(LEFT) + 7, mine(LEFT) + 5])
 
 
-def test_one_argument_by_two_names_is_refused(groups):
+def test_arguments_that_are_none_or_given_twice_are_refused(groups):
     alone = groups["alone"]
     for call in (
         lambda x: alone.allreduce([x], tensor=x),
         lambda x: alone.allreduce(op=SUM),
+        lambda x: alone.allreduce([x, None]),
         lambda x: alone.broadcast(tensors=[x], tensor=x, root=0),
         lambda x: alone.all_gather_single(room(SIZE), x, input=x),
     ):

@@ -47,7 +47,11 @@ def named(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def listed(tensors: Any) -> Sequence[Any]:
     """Return a list of tensors, also where one tensor was given."""
-    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    given: Sequence[Any] = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    for each in given:
+        if not isinstance(each, torch.Tensor):
+            raise TypeError(f"expected tensors, got {type(each).__name__} among them")
+    return given
 
 
 def options(kind: type[Any], opts: Any, timeout: Any) -> Any:
