@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlmpi import _native, _start
+from dlmpi import _start
 
 _start.before()
 try:
@@ -17,4 +17,4 @@ _start.after(mpi)
 __all__ = ["NATIVE", "mpi"]
 
 #: The native methods, per class of mpi4py's.
-NATIVE: dict[str, dict[str, Any]] = _native.bind(mpi)
+NATIVE: dict[str, dict[str, Any]] = _start.bound(mpi)

@@ -137,7 +137,9 @@ def _refuse(name: str) -> Callable[..., Any]:
 _HARMLESS = frozenset(
     ("fromhandle", "f2py", "py2f", "handle", "tohandle", "toint", "fromint", "free")
 )
-_classes: tuple[type, ...] = ()
+_classes: list[type] = []
+#: Classes whose class methods complete or start what other objects began.
+_makers: list[type] = []
 _modules: list[dict[str, Any]] = []
 
 
@@ -150,7 +152,8 @@ def _answer(comm: object, name: str) -> Any:
 
 
 def _forked_attribute(comm: object, name: str) -> Any:
-    """The attributes of communicators in a forked child, which has its parent's memory."""
+    """The attributes of communicators, requests, windows and files in a forked child, which has its
+    parent's memory."""
     value = object.__getattribute__(comm, name)
     harmless = name[:1] == "_" or name in _HARMLESS or name in ("Get_rank", "Get_size")
     return value if harmless or not callable(value) else _refuse(name)
@@ -175,6 +178,10 @@ def _off(forked: bool) -> None:
     attribute = _forked_attribute if forked else _fresh_attribute
     for cls in _classes:
         type.__setattr__(cls, "__getattribute__", attribute)
+    for cls in _makers if forked else ():
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, classmethod) and not name.startswith("_"):
+                setattr(cls, name, staticmethod(_refuse(name)))
     for names in _modules:
         _off_module(names)
 
@@ -219,13 +226,15 @@ def object_of(cls: Callable[..., _C], mpi: ModuleType, name: str) -> _C:
     return ours
 
 
-def guard(classes: tuple[type, ...]) -> None:
-    """Turn these classes of communicators off if this is a child, and in each one forked later."""
-    global _classes  # noqa: PLW0603
-    _classes = classes
+def guard(classes: tuple[type, ...], makers: tuple[type, ...] = ()) -> None:
+    """Turn the objects of these classes off if this is a child, and in each one forked later; there
+    also the class methods of the `makers`."""
+    first = not _classes
+    _classes.extend(classes)
+    _makers.extend(makers)
     if _parent is not None:
         _off(forked=False)
-    else:
+    elif first:
         os.register_at_fork(after_in_child=_after_fork)
 
 

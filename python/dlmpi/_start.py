@@ -7,13 +7,14 @@ here communicates.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
 from types import ModuleType
 from typing import Any
 
-from dlmpi import _children, _cures, _library, _watch, launch, trace
+from dlmpi import _children, _cures, _library, _native, _watch, launch, trace
 from dlmpi._children import guard, object_of
 from dlmpi.launch import LaunchError
 
@@ -26,6 +27,8 @@ SETTING = "DLMPI_SINGLETON"
 _saved: dict[str, Any] = {}
 #: Whether the import left the start of MPI to us.
 _ours = False
+#: Whether the end is left to us, too, and the native half has not taken it yet.
+_ending = False
 _mpi: ModuleType | None = None
 
 
@@ -38,7 +41,7 @@ def _allowed() -> bool:
 
 def before() -> None:
     """Make the import of mpi4py.MPI load the library without starting it, if we are to start it."""
-    global _ours  # noqa: PLW0603
+    global _ours, _ending  # noqa: PLW0603
     child = _children.parent()
     if "mpi4py.MPI" in sys.modules:
         return  # whoever imported it chose when MPI starts
@@ -53,7 +56,13 @@ def before() -> None:
     elif not environment and rc.initialize in (True, "yes"):
         _saved.update(initialize=rc.initialize, finalize=rc.finalize)
         rc.initialize = False
-        rc.finalize = True if rc.finalize is None else rc.finalize
+        wanted = rc.finalize not in (False, "no") and "MPI4PY_RC_FINALIZE" not in os.environ
+        if wanted and _native.finalize_at_exit():
+            # Ours leaves children that were forked alone.
+            rc.finalize = False
+            _ending = True
+        elif rc.finalize is None:
+            rc.finalize = True
         _ours = True
 
 
@@ -67,6 +76,8 @@ def after(mpi: ModuleType) -> None:
     for name, value in _saved.items():
         setattr(rc, name, value)
     _saved.clear()
+    if _ending:
+        atexit.register(_end, mpi)
     if _children.parent() is not None:
         return
     if _ours and not mpi.Is_initialized():
@@ -77,6 +88,20 @@ def after(mpi: ModuleType) -> None:
         else:
             mpi.Init()
     _check_after(mpi)
+
+
+def bound(mpi: ModuleType) -> dict[str, dict[str, Any]]:
+    """Bind mpi4py to the native half, which knows then which MPI it is to end."""
+    global _ending  # noqa: PLW0603
+    natives = _native.bind(mpi)
+    _ending = False
+    return natives
+
+
+def _end(mpi: ModuleType) -> None:
+    """End MPI where the native half never came to know it; after the words of what went wrong."""
+    if _ending and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
 
 
 def finish(names: dict[str, Any]) -> None:

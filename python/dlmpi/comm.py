@@ -261,6 +261,6 @@ def predefined(name: str) -> Intracomm:
 
 
 _undisturbed.wait_in((*_OURS, Win, File), _MAKERS)
-_start.guard(_OURS)
+_start.guard((*_OURS, Win, File, Message))
 _watch.begin(mpi)
 trace.begin(mpi)

@@ -9,7 +9,7 @@ import atexit
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from dlmpi import _native
+from dlmpi import _native, _start
 from dlmpi._bound import mpi
 from dlmpi._standin import Made, StandIn
 from dlmpi._together import Together
@@ -329,5 +329,6 @@ _native.set_request(_make_request)
 _native.set_classes(
     transfer=Transfer, receipt=Receipt, persistent=Persistent, repeated=Repeated, staged=Staged
 )
+_start.guard((Transfer, Receipt, Persistent, Carried, Repeated, Staged), (Together, Prequest))
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

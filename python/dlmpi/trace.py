@@ -42,7 +42,7 @@ def begin(mpi: Any) -> None:
         _native.trace_start(str(parts / f"{rank:06}.json"), _node())
     except OSError as error:
         raise RuntimeError(f"{SETTING}={name}: {error}") from error
-    atexit.register(_end, target, parts)
+    atexit.register(_end, target, parts, os.getpid())
 
 
 def _node() -> str:
@@ -54,8 +54,10 @@ def _node() -> str:
     return f"{platform.node()} {boot}".strip()
 
 
-def _end(target: Path, parts: Path) -> None:
+def _end(target: Path, parts: Path, process: int) -> None:
     """Close this rank's file; the rank that closes the last one brings all together."""
+    if os.getpid() != process:
+        return  # a forked child: the file is its parent's
     _native.trace_stop()
     from dlmpi import _trace_files
 

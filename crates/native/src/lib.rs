@@ -3,6 +3,9 @@
 /// Operations, and what is done in them.
 type Operations = Vec<(&'static str, String)>;
 
+/// A dtype, a layout, and operations with the path that such tensors take in them.
+type Paths = (String, &'static str, Operations);
+
 /// The native half of dlmpi. Importing it starts no MPI and imports no framework.
 #[pyo3::pymodule]
 mod _native {
@@ -32,6 +35,10 @@ mod _native {
     /// The version of this build.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// Bytes that `paths` wants of a device.
+    #[pymodule_export]
+    const PROBED: usize = tensor_comm::PROBED;
 
     /// Binds `mpi4py.MPI` and returns the method descriptors of its classes, `{class: {name: method}}`.
     #[pyfunction]
@@ -167,6 +174,13 @@ mod _native {
         });
     }
 
+    /// Has this process end MPI when the interpreter is gone, but no child forked from it. Call it before mpi4py
+    /// asks for its own end, which then comes first; false where the interpreter takes no more of these.
+    #[pyfunction]
+    fn finalize_at_exit() -> bool {
+        py_bridge::ending::finalize_at_exit()
+    }
+
     /// Makes a communicator ready for a [`Starter`]; collective over it.
     #[pyfunction]
     #[pyo3(signature = (comm, /))]
@@ -189,6 +203,29 @@ mod _native {
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))?;
         let row = |way: tensor_comm::Way| (way.dtype, way.moved, way.sum, way.max);
         Ok(ways.into_iter().map(row).collect())
+    }
+
+    /// Which path tensors would take on a communicator, by dtype, layout and operation, in the words of the trace:
+    /// host memory, or `address` of `PROBED` bytes on that CUDA device, which nobody writes meanwhile.
+    #[pyfunction]
+    #[pyo3(signature = (comm, cuda=None, /))]
+    fn paths(comm: &Bound<'_, PyAny>, cuda: Option<(i32, usize)>) -> PyResult<Vec<super::Paths>> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let mut room = vec![0u8; if cuda.is_none() { tensor_comm::PROBED } else { 0 }];
+        let (data, device) = match cuda {
+            Some((number, address)) => (
+                std::ptr::with_exposed_provenance_mut(address),
+                tensor_comm::Device::cuda(number),
+            ),
+            None => (room.as_mut_ptr(), tensor_comm::Device::CPU),
+        };
+        let found = tensor_comm::Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?)
+            // SAFETY:
+            // - `room` is that long; for a device our own Python promises it, which is the only caller.
+            .and_then(|comm| unsafe { tensor_comm::paths(&comm, data, device) })
+            .map_err(|error| py_bridge::errors::operation(comm.py(), error))?;
+        let row = |row: tensor_comm::Paths| (row.dtype, row.layout, row.operations);
+        Ok(found.into_iter().map(row).collect())
     }
 
     /// What becomes of device memory on a communicator: whether the library says that it takes it, how that was found,

@@ -32,6 +32,7 @@ pub mod describe;
 pub mod dlpack_call;
 mod elements;
 mod elsewhere;
+pub mod ending;
 pub mod errors;
 pub mod format;
 pub mod framework;

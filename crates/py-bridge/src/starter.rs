@@ -63,6 +63,9 @@ impl Starter {
         for (slot, argument) in slots.iter_mut().zip(args.iter_borrowed()) {
             *slot = Some(argument);
         }
+        self.comm
+            .alive()
+            .map_err(|error| errors::operation(args.py(), error))?;
         Ok(slots)
     }
 

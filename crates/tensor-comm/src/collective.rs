@@ -128,6 +128,7 @@ pub fn refuse(comm: &Comm, kind: CallKind, why: Error) -> Error {
     match Gate::open(*comm, kind) {
         Ok(gate) => {
             let _watched = gate.watch(|| Brief::named(kind.name()));
+            let _traced = gate.trace(|| Brief::named(kind.name()));
             gate.refuse(why)
         }
         Err(_) => why,

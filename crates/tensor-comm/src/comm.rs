@@ -60,6 +60,15 @@ impl Comm {
         })
     }
 
+    /// Refuses what a forked child, or anybody after `MPI_Finalize`, would do with a communicator made before.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] there.
+    #[inline]
+    pub fn alive(&self) -> Result<()> {
+        process::alive()
+    }
+
     /// The same communicator with exactly one plain MPI call per collective, so that peers need not be
     /// dlmpi; what needs more is refused.
     #[must_use]

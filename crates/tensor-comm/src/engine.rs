@@ -144,8 +144,11 @@ fn start(engine: &'static Engine) -> Result<MutexGuard<'static, Inbox>> {
 }
 
 /// Ends the engine's thread. Operations that are still under way are abandoned where they are, their
-/// memory too, since MPI may still write it. Safe to call more than once.
+/// memory too, since MPI may still write it. Safe to call more than once. A forked child has no such thread.
 pub fn stop() {
+    if process::forked().is_some() {
+        return;
+    }
     let engine = engine();
     let mut inbox = engine.lock();
     inbox.stop = true;

@@ -82,5 +82,5 @@ pub use posted::{Counts, Flow, Posted, takes_device_memory};
 pub use reduce_local::reduce_local;
 pub use shaped::Shaped;
 pub use site::set_site;
-pub use ways::{Way, ways};
+pub use ways::{PROBED, Paths, Way, paths, ways};
 pub use wiretype::{carrier, mpi_datatype, receiver};

@@ -25,7 +25,7 @@ use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
 use crate::side::may_alias;
 use crate::trace::{self, Taken};
-use crate::wire::{Combine, Wire, wire};
+use crate::wire::{Combine, Element, Wire, wire};
 
 /// Bytes of a bucket at most: large enough to be worth an algorithm, small enough for the cache.
 const BUCKET_BYTES: usize = 1 << 20;
@@ -60,15 +60,28 @@ pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Allreduce)?;
     let _watched = gate.watch(|| Brief::of_many(tensors, op));
     let mut span = gate.trace(|| Brief::of_many(tensors, op));
-    trace::takes(&mut span, || Taken {
-        algorithm: "buckets",
-        ..Taken::default()
-    });
-    let done = pass_and_reduce(&gate, tensors, op);
+    let mut taken = Taken::default();
+    let done = pass_and_reduce(&gate, tensors, op, &mut taken);
+    trace::takes(&mut span, || taken);
     trace::ended(&mut span, done)
 }
 
-fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
+/// Notes what becomes of the elements of `group` under `wire`.
+fn note(taken: &mut Taken, tensors: &[View], group: &[usize], wire: &Wire, bucket: bool) {
+    let shared = wire.algorithm == Algorithm::Shared;
+    let any = |ask: fn(&View) -> bool| group.iter().filter_map(|&i| tensors.get(i)).any(ask);
+    taken.stage |= any(|view| !view.device().is_host_addressable());
+    taken.pack |= any(|view| !view.layout().is_c_contiguous()) || (bucket && !shared);
+    taken.software |= matches!(wire.combine, Combine::Own(_))
+        || matches!(wire.element, Element::Widened { .. });
+    taken.algorithm = match taken.algorithm {
+        "buckets" => "buckets",
+        _ if shared => "shared memory",
+        _ => "buckets",
+    };
+}
+
+fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> Result<()> {
     let comm = &gate.comm();
     let ready = check(*comm, tensors).and_then(|()| {
         let (groups, alone) = (groups(tensors), alone(tensors));
@@ -92,11 +105,13 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
         Err(why) => return Err(gate.refuse(why)),
     };
     gate.pass_as(|sequence, settings| Fingerprint::of_many(tensors, op, sequence, settings))?;
+    taken.algorithm = "none";
     for group in &groups {
         let standing = gate.standing();
         let described = |standing| describe(*comm, group.dtype, group.elements, op, standing);
         let first = (described(standing)?, standing);
         let wire = gate.settle(first, |wire| wire.open, described)?;
+        note(taken, tensors, &group.tensors, &wire, true);
         if wire.algorithm == Algorithm::Shared {
             share(gate, tensors, group, &wire)?;
             continue;
@@ -106,6 +121,9 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op) -> Result<()> {
         }
     }
     for bucket in &alone {
+        let dtype = tensors[bucket.tensors[0]].dtype();
+        let wire = describe(*comm, dtype, bucket.elements, op, gate.standing())?;
+        note(taken, tensors, &bucket.tensors, &wire, false);
         run(*comm, gate, tensors, bucket, op)?;
     }
     Ok(())

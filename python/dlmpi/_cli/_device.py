@@ -68,6 +68,11 @@ class Memory:
         )
 
     @property
+    def address(self) -> int:
+        """Where it begins."""
+        return self._start
+
+    @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {
             "shape": (self.size // 8,),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlmpi import _gpus, _library, _native, placement
-from dlmpi._cli import _facts
+from dlmpi._cli import _facts, _paths
 
 __all__ = ["advice", "by_ranks", "gather", "ranges", "torch_advice"]
 
@@ -56,11 +56,10 @@ def gather() -> dict[str, Any]:
         f"{dtype:<12} moved as {moved}; SUM: {total}; MAX: {largest}"
         for dtype, moved, total, largest in _native.ways(world)
     ]
-    facts["devices"] = [
-        "host memory without gaps: direct; any other layout: packed into scratch memory",
-        "CUDA memory: staged through the host, then as above; where it says `direct` above MPI is "
-        "given dense tensors that other processes can open",
-    ]
+    _paths.settle(world)
+    facts["paths"], without = _paths.gather(world, here.local_rank)
+    if without:
+        facts["no paths of CUDA memory"] = without
     if words := torch_advice(_gpus.visible(), _library.loaded()):
         facts["torch"] = words
     if words := advice([r["cores"] for r in rows if r["node"] == here.node_rank]):

@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from dlmpi import launch
-from dlmpi._cli import _facts, _ranks
+from dlmpi._cli import _facts, _paths, _ranks
 
 __all__ = ["main"]
 
@@ -94,7 +94,10 @@ def _text(report: dict[str, Any]) -> str:
 def _rows(facts: dict[str, Any]) -> list[str]:
     rows = []
     for name, value in facts.items():
-        items = value if isinstance(value, list) else str(value).splitlines()
+        if name == "paths":
+            items = _paths.lines(value)
+        else:
+            items = value if isinstance(value, list) else str(value).splitlines()
         for number, item in enumerate(items):
             rows.append(f"  {name if number == 0 else '':<20} {item}")
     return rows

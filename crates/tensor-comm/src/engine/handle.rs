@@ -11,6 +11,7 @@ use super::operation::{Operation, Step};
 use super::pace::Pace;
 
 use crate::error::{Error, Result};
+use crate::ground::process;
 use crate::watch::{self, About, Arrivals};
 
 /// What must live until the operation is done: whoever keeps the tensors' memory. `done` is called when
@@ -100,6 +101,9 @@ impl Handle {
     /// Carries the operation on as far as it goes without waiting. While another thread does so, nothing
     /// moves here.
     pub(crate) fn step(&self) -> Step {
+        if process::forked().is_some() {
+            return Step::Ended;
+        }
         let mut flight = match self.0.flight.try_lock() {
             Ok(flight) => flight,
             Err(TryLockError::Poisoned(flight)) => flight.into_inner(),
@@ -146,19 +150,27 @@ impl Handle {
         callbacks.into_iter().for_each(|callback| callback(&result));
     }
 
-    /// Whether the operation has ended.
+    /// Whether the operation has ended. In a forked child it has: the parent alone goes on with it.
     pub fn is_done(&self) -> bool {
-        self.lock().result.is_some()
+        process::forked().is_some() || self.lock().result.is_some()
     }
 
     /// Whether it was left where it was when MPI began to end: MPI may write its memory until it has ended.
     pub fn is_left(&self) -> bool {
+        if process::forked().is_some() {
+            return true;
+        }
         let flight = self.0.flight.lock();
         self.is_done() && flight.unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// How it ended, if it has.
     pub fn result(&self) -> Option<Result<()>> {
+        if let Some(error) = process::forked() {
+            // The lock may be one that a thread of the parent held at the fork.
+            let known = self.0.slot.try_lock().ok().and_then(|slot| slot.result.clone());
+            return Some(known.unwrap_or(Err(error)));
+        }
         self.lock().result.clone()
     }
 

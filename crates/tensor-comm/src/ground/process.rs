@@ -16,15 +16,23 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 static FINALIZING: AtomicBool = AtomicBool::new(false);
 static HOOKS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// Refuses in a forked child and after `MPI_Finalize`.
+/// What a call in a forked child fails with; `None` in the process that runs MPI.
 #[inline]
-pub(crate) fn alive() -> Result<()> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(Error::State(
+pub(crate) fn forked() -> Option<Error> {
+    FORKED.load(Ordering::Relaxed).then(|| {
+        Error::State(
             "this process was forked from one that runs MPI, so it must not call MPI; do the communication in \
              the parent, or start workers by 'spawn' or 'forkserver' before MPI starts"
                 .into(),
-        ));
+        )
+    })
+}
+
+/// Refuses in a forked child and after `MPI_Finalize`.
+#[inline]
+pub(crate) fn alive() -> Result<()> {
+    if let Some(error) = forked() {
+        return Err(error);
     }
     if FINALIZING.load(Ordering::Relaxed) {
         return Err(Error::State(
@@ -71,7 +79,7 @@ fn start_watching(mpi: &'static Mpi) -> Result<()> {
     FORKS.call_once(|| {
         // SAFETY:
         // - the handler only stores to an atomic, which is allowed after fork.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     // SAFETY:
     // - `finalize` ignores its argument.
@@ -91,11 +99,15 @@ pub(crate) fn at_finalize(hook: fn()) {
         .push(hook);
 }
 
-unsafe extern "C" fn forked() {
+unsafe extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn finalize(_: *mut c_void) {
+    if FORKED.load(Ordering::Relaxed) {
+        // What the hooks would end is the parent's.
+        return;
+    }
     FINALIZING.store(true, Ordering::Release);
     let hooks = std::mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
     for hook in hooks {

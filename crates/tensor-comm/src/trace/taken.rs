@@ -52,8 +52,11 @@ impl Taken {
         algorithm: "mpi4py",
     };
 
-    /// In words: `direct`, or what was done, joined by `+`.
+    /// In words: `direct`, or what was done, joined by `+`; `refused` of a call that took no way.
     pub fn path(self) -> String {
+        if self.algorithm.is_empty() {
+            return "refused".to_owned();
+        }
         let done: Vec<&str> = [
             (self.stage, "stage"),
             (self.pack, "pack"),

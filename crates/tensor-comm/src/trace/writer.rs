@@ -57,9 +57,10 @@ pub fn start(path: &Path, header: &Header) -> Result<()> {
         .inspect_err(|_| stop())
 }
 
-/// Ends the trace: everything is in the file, which is closed. Safe to call more than once.
+/// Ends the trace: everything is in the file, which is closed. Safe to call more than once. The file of a
+/// forked child is its parent's.
 pub fn stop() {
-    if ON.swap(false, Ordering::AcqRel) {
+    if process::forked().is_none() && ON.swap(false, Ordering::AcqRel) {
         write(true);
     }
 }

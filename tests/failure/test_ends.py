@@ -1,0 +1,199 @@
+"""Processes that end, or fork, with operations of every kind under way; and re-entry while they wait.
+
+docs/safety.md has the outcomes. No rank ever completes what the other has begun.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+HEAD = """
+import gc, os, signal, sys, threading, time
+import numpy as np
+import torch
+import torch.distributed as dist
+import dlmpi
+import dlmpi.torch
+from dlmpi import MPI
+
+dist.init_process_group("dlmpi")
+comm = MPI.COMM_WORLD
+rank, other = comm.rank, 1 - comm.rank
+x = torch.ones(4)
+
+def begin():
+    "Requests of MPI's own, of dlmpi's engine, their `Pending` halves, and torch's works."
+    left = [
+        comm.Irecv(np.zeros(9), other, 1), comm.Irecv(np.zeros((1000, 2))[:, 0], other, 2),
+        comm.Issend(np.ones((9, 2))[:, 1], other, 4), dist.irecv(x.clone(), other),
+    ]
+    if rank == 0:
+        requests = [comm.Iallreduce(np.ones(5, "f2"), np.empty(5, "f2")), comm.Ibcast(np.ones(3))]
+        left += [r._pending for r in requests] + requests
+        left += [dist.all_reduce(x.clone(), async_op=True), dist.barrier(async_op=True)]
+        left.append(dist.broadcast(x.clone(), 1, async_op=True).get_future())
+    return left
+
+def told(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+"""
+
+
+def script(body: str) -> str:
+    return HEAD + textwrap.dedent(body)
+
+
+#: How the ranks end -> the exit codes that the launcher may give, and what is said.
+ENDS = {
+    "the script ends": ("", {0}, ""),
+    "sys.exit(0)": ("sys.exit(0)", {0}, ""),
+    "sys.exit(3)": ("sys.exit(3)", {3}, ""),
+    "an exception": ("raise KeyError('lost')", {1}, "KeyError: 'lost'"),
+    # MPI was not finalised: launchers that notice call it a failure.
+    "os._exit(0)": ("os._exit(0)", {0, 1, 255}, ""),
+    "a signal": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)", {143, 15, 1, -15}, ""),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_ends_with_works_pending(run_script, end):
+    """Within seconds, without a crash, and with the exit code that the program chose."""
+    statement, codes, words = ENDS[end]
+    outcome = run_script(script("left = begin()\ntold('leaving', rank)\n" + statement))
+    assert outcome.code in codes, outcome.text
+    assert outcome.text.count("leaving") == 2, outcome.text
+    assert words in outcome.text
+    for crash in ("Segmentation", "panicked", "Fatal Python error", "double free"):
+        assert crash not in outcome.text, outcome.text
+    assert outcome.seconds < 60
+
+
+def test_a_fork_with_work_pending(run_script):
+    """The child is refused by name, may drop what it inherited, and leaves it to the parent, whose
+    operations go on to the right results."""
+    outcome = run_script(
+        script("""
+        one, two, total = np.full(3, rank + 1.0), np.empty(3), torch.full((4,), rank + 1.0)
+        lists, got = np.full((5, 2), rank + 1.0), np.zeros((5, 2))
+
+        def half():
+            return [
+                comm.Iallreduce(one, two), dist.all_reduce(total, async_op=True),
+                comm.Irecv(got[:, 0], other, 7), comm.Isend(lists[:, 1], other, 7),
+            ]
+
+        def ended(pending):
+            pending.wait()
+            raise pending.error()
+
+        window = MPI.Win.Create(np.zeros(3), 8, comm=comm)
+        file = MPI.File.Open(MPI.COMM_SELF, os.devnull, MPI.MODE_WRONLY)
+        left = half() if rank == 0 else None
+        child = os.fork()
+        if child == 0:
+            said = []
+            for call in (
+                lambda: comm.Iallreduce(one, two),
+                lambda: left[0].Wait() if left else comm.Barrier(),
+                lambda: ended(left[0]._pending) if left else comm.Barrier(),
+                lambda: MPI.Request.Waitall(left[2:]) if left else MPI.Request.Waitany([]),
+                lambda: left[3].Test() if left else MPI.Prequest.Startall([]),
+                lambda: window.Fence(),
+                lambda: file.Write(one),
+                lambda: left[1].wait() if left else dist.barrier(),
+                lambda: left[2].Wait() if left else comm.Recv(two, other),
+                lambda: comm.send(1, other),
+            ):
+                try:
+                    call()
+                    said.append("went through")
+                except RuntimeError as error:
+                    known = "child of rank" in str(error) or "forked from one that runs MPI" in str(error)
+                    said.append("refused" if known else str(error))
+            del left
+            gc.collect()
+            told("child", rank, set(said), len(said))
+            sys.exit(7)
+        told("ended", rank, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        left = left or half()
+        comm.Barrier()
+        left[1].wait()
+        MPI.Request.Waitall([left[0], left[2], left[3]])
+        window.Free()
+        file.Close()
+        told("parent", rank, set(two.tolist()), set(total.tolist()), set(got[:, 0].tolist()))
+        """)
+    )
+    assert outcome.code == 0, outcome.text
+    for rank in (0, 1):
+        assert f"child {rank} {{'refused'}} 10" in outcome.text, outcome.text
+        assert f"ended {rank} 7" in outcome.text, outcome.text
+        assert f"parent {rank} {{3.0}} {{3.0}} {{{2.0 - rank}}}" in outcome.text, outcome.text
+
+
+def test_re_entry_while_every_kind_of_wait_goes_on(run_script):
+    """A handler and a deleter call dlmpi while the main thread waits in `Wait`, `Waitall`, a Pending
+    or a torch work; each wait then ends with the right numbers."""
+    outcome = run_script(
+        script("""
+        side, done = comm.Dup(), []
+
+        def again(*_):
+            out = np.ones(2)
+            MPI.COMM_SELF.Allreduce(MPI.IN_PLACE, out)
+            request = MPI.COMM_SELF.Iallreduce(np.ones(2), out)
+            request.Wait()
+            torch_out = torch.ones(2)
+            MPI.COMM_SELF.Bcast(torch_out)
+            done.append(float(out[0]) + float(torch_out[0]))
+
+        class Owner(np.ndarray):
+            def __del__(self):
+                again()
+
+        signal.signal(signal.SIGUSR1, again)
+        out, tensor = np.empty(4), torch.empty(4)
+
+        def total():
+            mine = np.ones(4).view(Owner)
+            request = comm.Iallreduce(mine, out)
+            del mine  # the operation holds it; it goes when that has ended
+            return request
+
+        def work():
+            tensor.fill_(1)
+            return dist.all_reduce(tensor, async_op=True)
+
+        waits = {
+            "Wait": lambda: total().Wait(),
+            "Waitall": lambda: MPI.Request.Waitall([total(), comm.Ibcast(np.ones(2))]),
+            "Waitany": lambda: MPI.Request.Waitany([total()]),
+            "Pending": lambda: total()._pending.wait(),
+            "work": lambda: work().wait(),
+            "future": lambda: work().get_future().wait(),
+        }
+        for name, wait in waits.items():
+            out[:] = 0
+            tensor.fill_(0)
+            comm.Barrier()
+            before = len(done)
+            if rank == 0:
+                for after in (0.1, 0.2):
+                    threading.Timer(after, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            else:
+                time.sleep(0.5)
+            wait()
+            got = tensor if name in ("work", "future") else out
+            gc.collect()
+            if rank == 0 and len(done) == before:
+                time.sleep(0.3)
+            told(name, rank, set(got.tolist()), len(done) - before >= 1 - rank, set(done))
+        """)
+    )
+    assert outcome.code == 0, outcome.text
+    for name in ("Wait", "Waitall", "Waitany", "Pending", "work", "future"):
+        for rank in (0, 1):
+            assert f"{name} {rank} {{2.0}} True " in outcome.text, outcome.text
+    assert "set()" not in "".join(outcome.lines("work")), outcome.text
