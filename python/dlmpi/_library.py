@@ -94,9 +94,21 @@ def mpiexec(library: str | None) -> str | None:
         folders += [parent / "bin" for parent in Path(library).resolve().parents[1:4]]
     folders.append(Path(sys.prefix) / "bin")
     for folder in folders:
+        if library and both_in(folder):
+            name = "mpiexec.hydra" if _MPICHS.search(Path(library).resolve().name) else "prterun"
+            return shutil.which(name, path=str(folder))
         if found := shutil.which("mpiexec", path=str(folder)):
             return found
     return None
+
+
+#: MPICH's ABI has the number 12, Open MPI's files 40 and above.
+_MPICHS = re.compile(r"\.so\.12(\.|$)")
+
+
+def both_in(folder: Path) -> bool:
+    """Whether MPICH and Open MPI were installed over each other, whose `mpiexec` is the last's."""
+    return all(shutil.which(name, path=str(folder)) for name in ("mpiexec.hydra", "prterun"))
 
 
 #: Variables by which environment modules and package managers name the MPI that they offer.

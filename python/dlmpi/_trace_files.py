@@ -90,6 +90,7 @@ def load(target: Path) -> Trace:
             facts.get("ranks", 0),
             facts.get("broken", []),
             facts.get("nodes", 1),
+            {int(rank): add for rank, add in facts.get("day", {}).items()},
         )
     folder = target if target.is_dir() else parts_of(target)
     if not folder.is_dir():
@@ -199,15 +200,18 @@ def _by_rank(events: Iterable[Event]) -> dict[int, list[Event]]:
 
 
 def merge(target: Path, folder: Path, others: Sequence[Path] = ()) -> Trace:
-    """Write all ranks' files, and profiles of torch, as one file."""
-    trace = join(read_part(path) for path in sorted(folder.glob("*.json")))
+    """Write all ranks' files, or what was merged before, and profiles of torch as one file."""
+    if folder.is_dir():
+        trace = join(read_part(path) for path in sorted(folder.glob("*.json")))
+    else:
+        trace = load(target)
     for profile in others:
         trace.events += _profile(profile, trace)
     names = [
         {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
         for rank in sorted(trace.day)
     ]
-    facts = {"ranks": trace.ranks, "broken": trace.broken, "nodes": trace.nodes}
+    facts = {"ranks": trace.ranks, "broken": trace.broken, "nodes": trace.nodes, "day": trace.day}
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     with fresh.open("w", encoding="utf-8") as out:
         out.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps(facts))

@@ -263,4 +263,5 @@ def predefined(name: str) -> Intracomm:
 _undisturbed.wait_in((*_OURS, Win, File), _MAKERS)
 _start.guard((*_OURS, Win, File, Message))
 _watch.begin(mpi)
+trace.watch((*_OURS, Win, File))
 trace.begin(mpi)

@@ -143,8 +143,13 @@ def bcast(x: T, root: int = 0, comm: mpi.Comm | None = None) -> T:
     if comm.Get_rank() == root:
         lent, room = _lend(x), _room(x)
         _call(comm.Bcast, room if isinstance(room, _Refused) else lent, root)
-        # The root's own copy, so that on every rank the result is new memory.
-        _call(predefined("COMM_SELF").Allgather, lent, room)
+        # The root's own copy, so that on every rank the result is new memory. It is no call of the
+        # user's, so no trace has it.
+        _native.trace_hide(True)
+        try:
+            _call(predefined("COMM_SELF").Allgather, lent, room)
+        finally:
+            _native.trace_hide(False)
         return _finish(room, x)  # type: ignore[no-any-return]
     room = _room(x)
     _call(comm.Bcast, room, root)

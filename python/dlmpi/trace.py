@@ -10,21 +10,66 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from dlmpi import _native
 
-__all__ = ["SETTING", "annotate", "begin"]
+__all__ = ["SETTING", "annotate", "begin", "watch"]
 
 SETTING = "DLMPI_TRACE"
 #: Larger traces are left to `python -m dlmpi trace merge`: a job should end soon.
 MERGED_BYTES = 100 << 20
 
+#: What mpi4py's own methods serve, by the class whose objects have them. They show up as calls
+#: without bytes; what the native half serves says more, by itself.
+_OBJECTS = """send bsend ssend isend ibsend issend recv irecv sendrecv mprobe barrier bcast gather
+    scatter allgather alltoall reduce allreduce scan exscan neighbor_allgather neighbor_alltoall
+    Neighbor_allgather Neighbor_allgatherv Neighbor_alltoall Neighbor_alltoallv Neighbor_alltoallw
+    Alltoallw"""
+_WINDOWS = """Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Fence Lock Unlock
+    Lock_all Unlock_all Flush Flush_all Start Complete Post Wait"""
+_FILES = r"(Read|Write)[a-z_]*"
+
 _begun = False
+_classes: tuple[type, ...] = ()
+
+
+def watch(classes: tuple[type, ...]) -> None:
+    """Take these classes' calls of mpi4py's own methods into the trace, if there is to be one."""
+    global _classes  # noqa: PLW0603
+    _classes = classes
+
+
+def _names(cls: type) -> Iterator[str]:
+    for name in dir(cls):
+        if cls.__name__ == "File":
+            if re.fullmatch(_FILES, name):
+                yield name
+        elif name in (_WINDOWS if cls.__name__ == "Win" else _OBJECTS).split():
+            yield name
+
+
+def _traced(cls: type, name: str) -> Callable[..., Any]:
+    real: Callable[..., Any] = getattr(cls, name)
+    title = f"{cls.__name__}.{name}" if cls.__name__ in ("Win", "File") else name
+
+    @wraps(real)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        start, failed = _native.trace_now(), True
+        try:
+            result = real(*args, **kwargs)
+            failed = False
+            return result
+        finally:
+            _native.trace_foreign(title, start, failed)
+
+    return method
 
 
 def begin(mpi: Any) -> None:
@@ -42,6 +87,9 @@ def begin(mpi: Any) -> None:
         _native.trace_start(str(parts / f"{rank:06}.json"), _node())
     except OSError as error:
         raise RuntimeError(f"{SETTING}={name}: {error}") from error
+    for cls in _classes:
+        for method in list(_names(cls)):
+            setattr(cls, method, _traced(cls, method))
     atexit.register(_end, target, parts, os.getpid())
 
 

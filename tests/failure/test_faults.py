@@ -40,6 +40,11 @@ HUNGRY = {
     "movement": "comm.Bcast(strided)",
     "own algorithm": "comm.Reduce_scatter_block(MPI.IN_PLACE, dense)",
     "functional": "dlmpi.allreduce(dense)",
+    # Less than a megabyte each, so that they are laid end to end, and many.
+    "many": "dlmpi.allreduce_many(pieces)",
+    "many strided": "dlmpi.allreduce_many([strided, dense[::2]])",
+    "gather": "comm.Gather(strided, None if rank else gathered, 0)",
+    "scan": "comm.Scan(MPI.IN_PLACE, strided)",
 }
 
 
@@ -50,6 +55,7 @@ def test_no_memory_is_an_exception(run_script):
         script(f"""
         n = 1 << 24
         dense, strided = np.ones(n), np.ones(2 * n, "f4")[::2]
+        pieces, gathered = [np.ones(1 << 16) for _ in range(600)], np.empty((2, n), "f4")
         dlmpi.allreduce(dense[:9])  # imports what it needs
         calls = {HUNGRY}
         """)

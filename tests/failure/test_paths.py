@@ -35,12 +35,15 @@ def tensor(dtype, layout, elements):
 def size(dtype):
     return np.dtype("g").itemsize if dtype == "longdouble" else getattr(torch, dtype).itemsize
 
+def copied(x):
+    return x.clone() if hasattr(x, "clone") else x.copy()
+
 def reduction(op):
     return lambda x: comm.Allreduce(MPI.IN_PLACE, x, op)
 
 CALLS = {
     "Send": lambda x: comm.Send(x, 1),
-    "Bcast by root": lambda x: comm.Bcast(x if rank == 0 else x.clone() if hasattr(x, "clone") else x.copy()),
+    "Bcast by root": lambda x: comm.Bcast(x if rank == 0 else copied(x)),
     "SUM": reduction(MPI.SUM), "SUM of 4 MiB": reduction(MPI.SUM),
     "MAX": reduction(MPI.MAX), "AVG": reduction(dlmpi.AVG),
 }
@@ -71,10 +74,14 @@ if rank == 0:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_table_is_what_happens(run_script, tmp_path, ranks):
-    source = SCRIPT if ranks == 2 else SCRIPT.replace("comm.Send(x, 1)", "sent(x)").replace(
-        "CALLS =",
-        "def sent(x):\n    request = comm.Irecv(bytearray(4096), 0)\n    comm.Send(x, 0)\n"
-        "    request.Wait()\n\nCALLS =",
+    source = (
+        SCRIPT
+        if ranks == 2
+        else SCRIPT.replace("comm.Send(x, 1)", "sent(x)").replace(
+            "CALLS =",
+            "def sent(x):\n    request = comm.Irecv(bytearray(4096), 0)\n    comm.Send(x, 0)\n"
+            "    request.Wait()\n\nCALLS =",
+        )
     )
     outcome = run_script(source, ranks=ranks, DLMPI_TRACE="job.json", DLMPI_CHECK="always")
     assert outcome.code == 0, outcome.text

@@ -46,7 +46,7 @@ def check(data):
         assert found[rank, "Bcast", None]["algorithm"] == "mpi4py"
         assert found[rank, "Sendrecv", "float64"]["peer"] == 1 - rank
         assert found[rank, "allreduce_many", None]["tensors"] == 2
-        # Two dtypes, each a tensor laid end to end with itself or combined by dlmpi where ranks share memory.
+        # Laid end to end, or combined by dlmpi where ranks share memory.
         assert found[rank, "allreduce_many", None]["path"] in ("pack", "pack+software", "software")
         assert not any("failed" in args for args in found.values())
     assert found[0, "Iallreduce", "float64"]["wait_us"] > 200_000
@@ -85,3 +85,71 @@ def test_a_killed_job_leaves_readable_files(run_script, tmp_path, venv, environm
             calls = {(row["name"], row["dtype"]): row["calls"] for row in told["rows"]}
             assert calls["Allreduce", "float64"] == 2
     check(json.loads((tmp_path / "job.json").read_text()))
+
+
+BESIDES = """
+import os, sys, time
+import numpy as np
+import torch, torch.distributed as dist
+import dlmpi, dlmpi.torch
+from dlmpi import MPI
+
+dist.init_process_group("dlmpi")
+comm = MPI.COMM_WORLD
+dlmpi.bcast(np.ones(4))
+comm.bcast({"a": 1})
+try:
+    comm.Allreduce(np.ones(3), np.ones(4))
+except ValueError:
+    pass
+window = MPI.Win.Create(np.zeros(3), 8, comm=comm)
+window.Fence()
+window.Free()
+if os.fork() == 0:
+    sys.exit(3)  # the file stays its parent's
+assert os.wait()[1] == 3 << 8
+if comm.rank == 1:
+    time.sleep(0.3)
+dist.all_reduce(torch.ones(9))
+with torch.profiler.profile() as profile, dlmpi.trace.annotate("profiled"):
+    dist.all_reduce(torch.ones(7) @ torch.ones(7, 7))
+profile.export_chrome_trace(f"torch{comm.rank}.json")
+"""
+
+
+def test_what_else_is_shown(run_script, tmp_path, venv, environment):
+    """Calls of mpi4py's own methods, refusals, and torch's profile on the same clock."""
+    import subprocess
+
+    outcome = run_script(BESIDES, DLMPI_TRACE="job.json", DLMPI_CHECK="always")
+    assert outcome.code == 0, outcome.text
+    command = [str(venv / "bin" / "python"), "-m", "dlmpi", "trace"]
+    for verb in ("merge", "summary", "plot"):
+        more = ["--torch", "torch0.json", "torch1.json"] if verb == "merge" else []
+        subprocess.run(
+            [*command, verb, "job.json", *more],
+            cwd=tmp_path,
+            env=environment,
+            timeout=90,
+            check=True,
+        )
+    assert (tmp_path / "job.png").read_bytes().startswith(b"\x89PNG")
+    data = json.loads((tmp_path / "job.json").read_text())
+    assert data["otherData"]["broken"] == []
+    events = [event for event in data["traceEvents"] if event["ph"] in ("X", "b")]
+    for rank in (0, 1):
+        mine = [event for event in events if event["pid"] == rank]
+        names = [event["name"] for event in mine if event.get("cat") in ("collective", "mpi4py")]
+        # The copy that the root of dlmpi.bcast keeps is no operation of the user's.
+        counts = [names.count(name) for name in ("Bcast", "Win.Fence", "Allgather")]
+        assert counts == [1, 1, 0], names
+        assert "bcast" in names
+        reduced = next(event["args"] for event in mine if event["name"] == "Iallreduce")
+        assert (reduced["wait_us"] > 200_000) == (rank == 0), reduced
+        failed = [event["args"] for event in mine if event.get("args", {}).get("failed")]
+        assert [args["path"] for args in failed] == ["refused"]
+        note = next(event for event in mine if event["name"] == "profiled")
+        product = [event for event in mine if event["name"] == "aten::matmul"]
+        assert product, names
+        for event in product:
+            assert note["ts"] - 2000 <= event["ts"] <= note["ts"] + note["dur"] + 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlmpi import _cures, _start, launch
+from dlmpi import _cures, _library, _start, launch
 
 # From runs of mpich 5.0.2, openmpi 5.0.11 and impi-rt 2021.18 (rank 1 of 2, one node); the others
 # from their documentation and from public job scripts.
@@ -107,6 +107,24 @@ def test_each_cure_is_words_to_type(name, library):
     assert ("--mpi=cray_shasta" in text) == ((name, library) == ("slurm", "cray"))
     assert ("I_MPI_PMI_LIBRARY" in text) == ((name, library) == ("slurm", "intel"))
     assert ("python -m dlmpi run" in text) == (name == "torchrun")
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "goes"),
+    [("libmpi.so.12", "mpiexec.hydra", "openmpi"), ("libmpi.so.40", "prterun", "mpich")],
+)
+def test_two_mpis_in_one_environment(file, own, goes, tmp_path):
+    """Each overwrites the other's `mpiexec`, so that it is no advice."""
+    for name in ("bin/mpiexec", "bin/mpiexec.hydra", "bin/prterun", f"lib/{file}"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch(0o755)
+    library = str(tmp_path / "lib" / file)
+    assert _library.mpiexec(library) == str(tmp_path / "bin" / own)
+    version = "Open MPI v5.0.11" if own == "prterun" else "MPICH Version: 5.0.2"
+    words = _cures.cure("hydra" if own == "prterun" else "openmpi", version, library)
+    assert f"{tmp_path}/bin/{own}\n" in words
+    assert f"pip uninstall {goes}" in words
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:

@@ -211,7 +211,14 @@ mod _native {
     #[pyo3(signature = (comm, cuda=None, /))]
     fn paths(comm: &Bound<'_, PyAny>, cuda: Option<(i32, usize)>) -> PyResult<Vec<super::Paths>> {
         let mpi4py = py_bridge::mpi4py::bound()?;
-        let mut room = vec![0u8; if cuda.is_none() { tensor_comm::PROBED } else { 0 }];
+        let mut room = vec![
+            0u8;
+            if cuda.is_none() {
+                tensor_comm::PROBED
+            } else {
+                0
+            }
+        ];
         let (data, device) = match cuda {
             Some((number, address)) => (
                 std::ptr::with_exposed_provenance_mut(address),
@@ -264,6 +271,20 @@ mod _native {
     #[pyo3(signature = (words, start, /))]
     fn trace_note(words: String, start: u64) {
         tensor_comm::trace::note(words, start);
+    }
+
+    /// Traces a call that mpi4py's own method serves, from `start` until now.
+    #[pyfunction]
+    #[pyo3(signature = (name, start, failed, /))]
+    fn trace_foreign(name: String, start: u64, failed: bool) {
+        tensor_comm::trace::foreign(name, start, failed);
+    }
+
+    /// Whether operations of this thread are left out of the trace from now on.
+    #[pyfunction]
+    #[pyo3(signature = (hidden, /))]
+    fn trace_hide(hidden: bool) {
+        tensor_comm::trace::hide(hidden);
     }
 
     /// Lets this process answer other ranks, and watches its collectives where `DLMPI_TIMEOUT` says so.

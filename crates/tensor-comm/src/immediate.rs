@@ -156,6 +156,8 @@ pub fn prepare(comm: &Comm) -> Result<()> {
         state.agree_reach()?;
         state.begin()?;
         state.private(true)?;
+        // As the first call of any other communicator: settings are compared, and it gets its number.
+        gate.pass(Some(&Call::new(CallKind::Barrier)))?;
     }
     Ok(())
 }

@@ -72,8 +72,8 @@ fn note(taken: &mut Taken, tensors: &[View], group: &[usize], wire: &Wire, bucke
     let any = |ask: fn(&View) -> bool| group.iter().filter_map(|&i| tensors.get(i)).any(ask);
     taken.stage |= any(|view| !view.device().is_host_addressable());
     taken.pack |= any(|view| !view.layout().is_c_contiguous()) || (bucket && !shared);
-    taken.software |= matches!(wire.combine, Combine::Own(_))
-        || matches!(wire.element, Element::Widened { .. });
+    taken.software |=
+        matches!(wire.combine, Combine::Own(_)) || matches!(wire.element, Element::Widened { .. });
     taken.algorithm = match taken.algorithm {
         "buckets" => "buckets",
         _ if shared => "shared memory",
@@ -90,14 +90,21 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
         for group in &groups {
             describe(*comm, group.dtype, group.elements, op, standing)?;
         }
+        let mut apart = 0;
         for bucket in &alone {
-            let dtype = tensors[bucket.tensors[0]].dtype();
-            describe(*comm, dtype, bucket.elements, op, standing)?;
+            let view = &tensors[bucket.tensors[0]];
+            let wire = describe(*comm, view.dtype(), bucket.elements, op, standing)?;
+            let as_it_lies = view.layout().is_c_contiguous();
+            if !as_it_lies || matches!(wire.element, Element::Widened { .. }) {
+                let item = wire.element.dtype().itemsize().unwrap_or(1);
+                apart = apart.max(bucket.elements.saturating_mul(item));
+            }
         }
         // Nor may a rank that others wait for find out that it has no memory: what is had here stays with the thread.
         let together = |group: &Group| group.elements * group.dtype.itemsize().unwrap_or(1);
         let packed = groups.iter().map(together).max().unwrap_or(0);
-        drop((Scratch::new(packed)?, Scratch::new(direct::USUAL_ROOM)?));
+        let rooms = (Scratch::new(packed)?, Scratch::new(direct::USUAL_ROOM)?);
+        drop((rooms, Scratch::new(apart)?));
         Ok((groups, alone))
     });
     let (groups, alone) = match ready {

@@ -11,6 +11,7 @@
 mod taken;
 mod writer;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +24,10 @@ pub use writer::{Header, start, stop};
 
 static ON: AtomicBool = AtomicBool::new(false);
 static EVENTS: Mutex<Vec<Event>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static HIDDEN: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What is traced.
 #[derive(Debug)]
@@ -39,6 +44,12 @@ enum What {
     },
     /// A stretch of the user's program.
     Note(String),
+    /// A call that mpi4py's own method serves.
+    Foreign {
+        /// Its name.
+        name: String,
+        failed: bool,
+    },
 }
 
 /// One line of the trace.
@@ -99,7 +110,7 @@ pub(crate) fn begin(
     numbered: Option<(&Arc<State>, u64)>,
     brief: impl FnOnce() -> Brief,
 ) -> Option<Span> {
-    is_on().then(|| span(numbered, brief(), None))
+    (is_on() && !HIDDEN.get()).then(|| span(numbered, brief(), None))
 }
 
 /// Begins one that overlaps with others.
@@ -150,9 +161,23 @@ fn span(numbered: Option<(&Arc<State>, u64)>, brief: Brief, flight: Option<u64>)
 
 /// Traces a stretch of the user's program, from `start` (as [`now`] gives it) until now.
 pub fn note(words: String, start: u64) {
+    stretch(What::Note(words), start);
+}
+
+/// Traces a call that mpi4py's own method serves, in the same way.
+pub fn foreign(name: String, start: u64, failed: bool) {
+    stretch(What::Foreign { name, failed }, start);
+}
+
+/// Whether operations of this thread are left out from now on: they are part of another one.
+pub fn hide(hidden: bool) {
+    HIDDEN.set(hidden);
+}
+
+fn stretch(what: What, start: u64) {
     if is_on() && process::alive().is_ok() {
         push(Event {
-            what: What::Note(words),
+            what,
             start,
             end: now(),
             thread: thread(),

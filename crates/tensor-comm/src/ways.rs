@@ -124,7 +124,14 @@ pub unsafe fn paths(comm: &Comm, data: *mut u8, device: Device) -> Result<Vec<Pa
                 // SAFETY:
                 // - `elements` with a step of at most two are at most PROBED bytes (`LARGE`, `SMALL`).
                 unsafe {
-                    View::from_parts(data, &[elements as i64], Some(&strides), dtype, device, false)
+                    View::from_parts(
+                        data,
+                        &[elements as i64],
+                        Some(&strides),
+                        dtype,
+                        device,
+                        false,
+                    )
                 }
             };
             let (small, large) = (view(SMALL)?, view(LARGE / bytes)?);
@@ -140,7 +147,10 @@ pub unsafe fn paths(comm: &Comm, data: *mut u8, device: Device) -> Result<Vec<Pa
                 layout,
                 operations: vec![
                     ("Send", told(message(*comm, small.clone()))),
-                    ("Bcast by root", told(collective(*comm, CallKind::Bcast, &small, None))),
+                    (
+                        "Bcast by root",
+                        told(collective(*comm, CallKind::Bcast, &small, None)),
+                    ),
                     ("SUM", told(collective(*comm, all, &small, sum))),
                     ("SUM of 4 MiB", told(collective(*comm, all, &large, sum))),
                     ("MAX", told(collective(*comm, all, &small, max))),

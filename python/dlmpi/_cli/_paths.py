@@ -1,7 +1,7 @@
 """The table of `info`: which path a tensor takes, by dtype, layout and device.
 
-The answers are those of the plans that calls are made by, in the words of the trace (`direct`, `pack`,
-`stage`, `software` and their sums), or `refused` with the reason. Nothing is sent.
+The answers are those of the plans that calls are made by, in the words of the trace (`direct`,
+`pack`, `stage`, `software` and their sums), or `refused` with the reason. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def settle(world: Any) -> None:
 
 
 def gather(world: Any, local_rank: int) -> tuple[list[Row], str]:
-    """Return the rows of host memory and, where there is a CUDA device, of its memory; else why not."""
+    """Return the rows of host memory and of that of a CUDA device, or why there are none."""
     rows = _rows("cpu", _native.paths(world))
     driver = _device.find(local_rank)
     if isinstance(driver, str):
@@ -73,7 +73,7 @@ def lines(rows: list[Row]) -> list[str]:
     head = [name for name in rows[0] if name != "dtype"]
     wide = [max(map(len, column)) for column in zip(head, *same, strict=True)]
     table = []
-    for cells, dtypes in [(tuple(head), ["dtypes"]), *same.items()]:
-        text = "  ".join(cell.ljust(width) for cell, width in zip(cells, wide, strict=True))
+    for columns, dtypes in [(tuple(head), ["dtypes"]), *same.items()]:
+        text = "  ".join(cell.ljust(width) for cell, width in zip(columns, wide, strict=True))
         table.append(f"{text}  {' '.join(dtypes)}")
     return table + [f"refused: {why}" for why in reasons.values()]

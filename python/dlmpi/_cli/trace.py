@@ -77,15 +77,15 @@ def summary(trace: Trace) -> dict[tuple[str, str], Row]:
     """Sum up the operations by name and dtype, the longest first."""
     rows: dict[tuple[str, str], Row] = defaultdict(Row)
     for event, start, end in spans(trace):
-        if event.get("cat") not in ("collective", "message"):
+        if event.get("cat") not in ("collective", "message", "mpi4py"):
             continue
         args = event["args"]
         row = rows[event["name"], args.get("dtype", "")]
         row.calls += 1
-        row.bytes += args["bytes"]
+        row.bytes += args.get("bytes", 0)
         row.time[event["pid"]] += end - start
         row.wait[event["pid"]] += args.get("wait_us", 0.0)
-        row.paths.add(f"{args['path']}, {args['algorithm']}")
+        row.paths.add(", ".join(dict.fromkeys(filter(None, (args["path"], args["algorithm"])))))
         row.failed += bool(args.get("failed"))
     return dict(sorted(rows.items(), key=lambda item: -sum(item[1].time.values())))
 
@@ -138,7 +138,7 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 def _merge(chosen: argparse.Namespace) -> int:
     folder = _trace_files.parts_of(chosen.file)
-    if not folder.is_dir():
+    if not folder.is_dir() and not chosen.torch:
         raise FileNotFoundError(f"{folder}: no such folder; was the trace merged already?")
     trace = _trace_files.merge(chosen.file, folder, chosen.torch)
     print(f"{chosen.file}: {len(trace.events)} events of {trace.ranks} ranks")
@@ -157,18 +157,20 @@ def _plot(chosen: argparse.Namespace) -> int:
     import matplotlib.pyplot as plt
 
     trace = _trace_files.load(chosen.file)
-    found = [row for row in spans(trace) if row[0].get("cat") in ("collective", "message")]
+    kinds = ("collective", "message", "mpi4py")
+    found = [row for row in spans(trace) if row[0].get("cat") in kinds]
     names = sorted({event["name"] for event, _, _ in found})
     palette = plt.get_cmap("tab20")
     colours = {name: palette(number % 20) for number, name in enumerate(names)}
     figure, axes = plt.subplots(figsize=(12, 1.5 + 0.5 * trace.ranks), layout="constrained")
     for name in names:
         rows = [row for row in found if row[0]["name"] == name]
+        first = min(event["pid"] for event, _, _ in rows)
         for rank in range(trace.ranks):
             mine = [row for row in rows if row[0]["pid"] == rank]
             bars = [(start / 1e6, (end - start) / 1e6) for _, start, end in mine]
             waits = [(start / 1e6, e["args"].get("wait_us", 0) / 1e6) for e, start, _ in mine]
-            label = name if rank == 0 else None
+            label = name if rank == first else None
             axes.broken_barh(bars, (rank - 0.4, 0.8), color=colours[name], label=label)
             axes.broken_barh(waits, (rank - 0.4, 0.8), color="white", alpha=0.6)
     axes.set(xlabel="seconds (pale: waiting for the last rank)", ylabel="rank")

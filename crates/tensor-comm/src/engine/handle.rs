@@ -168,7 +168,12 @@ impl Handle {
     pub fn result(&self) -> Option<Result<()>> {
         if let Some(error) = process::forked() {
             // The lock may be one that a thread of the parent held at the fork.
-            let known = self.0.slot.try_lock().ok().and_then(|slot| slot.result.clone());
+            let known = self
+                .0
+                .slot
+                .try_lock()
+                .ok()
+                .and_then(|slot| slot.result.clone());
             return Some(known.unwrap_or(Err(error)));
         }
         self.lock().result.clone()

@@ -120,6 +120,16 @@ fn line(event: &Event) -> String {
                 at(end.saturating_sub(*start))
             );
         }
+        What::Foreign { name, failed } => {
+            let failed = if *failed { ",\"failed\":true" } else { "" };
+            return format!(
+                "{{\"ph\":\"X\",\"cat\":\"mpi4py\",\"name\":{},{place},\"ts\":{},\"dur\":{},\
+                 \"args\":{{\"path\":\"mpi4py\",\"algorithm\":\"mpi4py\"{failed}}}}},\n",
+                quoted(name),
+                at(*start),
+                at(end.saturating_sub(*start))
+            );
+        }
         What::Operation {
             brief,
             numbered,
