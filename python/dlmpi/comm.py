@@ -206,7 +206,7 @@ def wrap(
     comm: mpi.Comm,
     collectives: Literal["own", "mpi"] | None = None,
     *,
-    allreduce: Literal["auto", "mpi", "own"] | None = None,
+    allreduce: Literal["auto", "mpi", "own", "ring", "halving", "two-level"] | None = None,
 ) -> Any:
     """Return an mpi4py communicator as one of ours, sharing its handle.
 

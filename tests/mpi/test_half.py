@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+import dlmpi
 from dlmpi import MPI
 from support.boxes import Box
 from support.collectives import REDUCTIONS
@@ -120,3 +122,49 @@ def test_the_textbook_case(comm):
     out = np.zeros(1, np.float16)
     comm.Allreduce(mine, out)
     assert out[0] == {1: 2048, 2: 2048, 3: 2050, 4: 2052}[comm.size]
+
+
+def peak():
+    """The most bytes this process has had since a reset; None where Linux does not say."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            line = next(line for line in file if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return None
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.parametrize("call", ["Allreduce", "Exscan", "in place", "Iallreduce"])
+def test_what_is_widened_is_not_there_all_at_once(comm, call):
+    """The library's operations on 16-bit floats, of more elements than are widened at a time."""
+    n = (16 << 20) + 5
+    ours = dlmpi.wrap(comm.Dup(), allreduce="mpi")
+    pattern = np.arange(n, dtype=np.uint8) % 7
+
+    def sent(rank):
+        return torch.from_numpy(pattern).to(torch.bfloat16) * (rank + 1)
+
+    mine, out = sent(ours.rank), torch.full((n,), -1, dtype=torch.bfloat16)
+    before = peak()
+    if before is not None:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+        before = peak()
+    factor = ours.size * (ours.size + 1) // 2
+    if call == "Exscan":
+        ours.Exscan(mine, out)
+        factor = ours.rank * (ours.rank + 1) // 2 if ours.rank else None
+    elif call == "in place":
+        out.copy_(mine)
+        ours.Allreduce(MPI.IN_PLACE, out)
+    elif call == "Iallreduce":
+        ours.Iallreduce(mine, out).Wait()
+    else:
+        ours.Allreduce(mine, out)
+    after = peak()
+    want = torch.full_like(out, -1) if factor is None else sent(0) * factor
+    assert torch.equal(out, want)
+    if before is not None and call != "Iallreduce":
+        # One side widened as a whole would be 64 MiB more.
+        assert after - before < 150 << 20
+    ours.Free()

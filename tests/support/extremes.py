@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from support.dtypes import DType
+from support.arithmetic import expected
+from support.dtypes import DType, same
 
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
@@ -79,3 +80,18 @@ def check(dtype: DType, op: str, parts: Sequence[np.ndarray], got: np.ndarray) -
         zeros = (wide == 0).all(axis=0)
         negative = np.signbit(wide).all(axis=0)
         np.testing.assert_array_equal(np.signbit(value[zeros]), negative[zeros])
+
+
+def compare(dtype: DType, op: str, parts: Sequence[np.ndarray], got: np.ndarray) -> None:
+    """Assert that `got` is what the operation gives for the stored `parts`, in some order."""
+    if dtype.kind in ("bool", "int"):
+        assert same(dtype, got, expected(dtype, op, parts)).all()
+    elif op in ("MAX", "MIN"):
+        want = extremum(op, [dtype.decode(part) for part in parts])
+        value = dtype.decode(got)
+        np.testing.assert_array_equal(np.isnan(value), np.isnan(want))
+        np.testing.assert_array_equal(value, want)
+        real = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(value[real]), np.signbit(want[real]))
+    else:
+        check(dtype, op, parts, got)

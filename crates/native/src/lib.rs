@@ -139,13 +139,13 @@ mod _native {
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))
     }
 
-    /// Says whose algorithms the reductions on a communicator use: `auto`, `mpi` or `own`.
+    /// Says whose algorithms the reductions on a communicator use, by the names of `DLMPI_ALLREDUCE`.
     #[pyfunction]
     fn set_choice(comm: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
         let mpi4py = py_bridge::mpi4py::bound()?;
         let choice = tensor_comm::Choice::named(name).ok_or_else(|| {
             PyValueError::new_err(format!(
-                "allreduce: expected 'auto', 'mpi' or 'own', got '{name}'"
+                "allreduce: expected one of auto, mpi, own, ring, halving, two-level, got '{name}'"
             ))
         })?;
         let raw = mpi4py.comm(comm)?;

@@ -110,14 +110,6 @@ impl Collective {
     }
 }
 
-fn usage(op: Option<Op>) -> Use {
-    match op {
-        None => Use::Move,
-        Some(Op::Native(_)) => Use::UserOp,
-        Some(_) => Use::Reduce,
-    }
-}
-
 /// Tells the other ranks that this one refuses a collective; what is raised here is the cause.
 pub(crate) fn refuse(py: Python<'_>, comm: Comm, kind: CallKind, why: &PyErr) {
     let words = Error::Value(why.value(py).to_string());
@@ -338,16 +330,21 @@ fn fill<'py>(
                 sides.recv = Role::Blocks;
             }
         } else {
-            match side(loans, name, msg, Intent::Send, sides.send, call, comm)? {
-                Message::Ours(arg) => call.send = arg,
-                Message::Raw => return Ok(false),
+            let whole = sides.send == Role::Whole;
+            if !(whole && message::alone(loans, name, msg, Intent::Send, &mut call.send)?) {
+                match side(loans, name, msg, Intent::Send, sides.send, call, comm)? {
+                    Message::Ours(arg) => call.send = arg,
+                    Message::Raw => return Ok(false),
+                }
             }
         }
     }
     if let (Role::Whole | Role::Blocks | Role::Vector, Some((name, msg))) = (sides.recv, recvbuf) {
         if sides.recv_in_place && mpi4py.is_in_place(msg) {
             call.recv = Arg::InPlace;
-        } else {
+        } else if !(sides.recv == Role::Whole
+            && message::alone(loans, name, msg, Intent::Receive, &mut call.recv)?)
+        {
             match side(loans, name, msg, Intent::Receive, sides.recv, call, comm)? {
                 Message::Ours(arg) => call.recv = arg,
                 Message::Raw => return Ok(false),
@@ -371,8 +368,8 @@ fn side(
     let blocks = || blocks(call.kind, comm).map_err(|error| errors::operation(msg.py(), error));
     match role {
         Role::Absent => Ok(Message::Ours(Arg::Absent)),
-        Role::Whole => message::simple(loans, name, msg, intent, usage(call.op), 0),
-        Role::Blocks => message::simple(loans, name, msg, intent, usage(call.op), blocks()?),
+        Role::Whole => message::simple(loans, name, msg, intent, Use::by(call.op), 0),
+        Role::Blocks => message::simple(loans, name, msg, intent, Use::by(call.op), blocks()?),
         Role::Vector => message::vector(loans, name, msg, intent, blocks()?),
     }
 }

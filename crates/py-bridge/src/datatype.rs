@@ -7,6 +7,7 @@ use dlpack_core::{DType, TypeCode};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use tensor_comm::Op;
 
 use crate::mpi4py::Mpi4py;
 use crate::typestr;
@@ -20,6 +21,17 @@ pub enum Use {
     Reduce,
     /// They are combined by the caller's own operation, which is given the caller's own Datatype.
     UserOp,
+}
+
+impl Use {
+    /// What an operation, if there is one, does with them.
+    pub(crate) fn by(op: Option<Op>) -> Use {
+        match op {
+            None => Use::Move,
+            Some(Op::Native(_)) => Use::UserOp,
+            Some(_) => Use::Reduce,
+        }
+    }
 }
 
 /// How a Datatype reads a tensor's memory.

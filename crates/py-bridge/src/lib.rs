@@ -20,6 +20,7 @@ pub mod borrow;
 pub mod bounds;
 pub mod buffer;
 pub mod cai;
+pub mod call;
 pub mod callbacks;
 pub mod capsule;
 pub mod cargo;

@@ -374,6 +374,29 @@ pub fn nothing(py: Python<'_>, name: &str, dtype: DType) -> PyResult<View> {
     view.map_err(|error| ExportError::from(error).named(py, name))
 }
 
+/// The common case of a simple message, a tensor alone of a type seen before: puts it where it is wanted, since copies
+/// of what describes it cost as much as all else.
+///
+/// # Errors
+/// As for [`simple`].
+#[inline]
+pub fn alone(
+    loans: &mut Loans<'_>,
+    name: &str,
+    msg: &Bound<'_, PyAny>,
+    intent: Intent,
+    into: &mut Arg,
+) -> PyResult<bool> {
+    let Some(exporter) = registry::known(msg) else {
+        return Ok(false);
+    };
+    let loan = registry::lend_once_by(&*exporter, name, msg, intent, &mut loans.order)?;
+    let (view, held) = loan.split();
+    *into = Arg::Part(Part::whole(view));
+    loans.keep(held, intent);
+    Ok(true)
+}
+
 /// A simple message: consecutive elements. With `blocks` the count is per block and the part holds
 /// all of them.
 ///
@@ -388,14 +411,11 @@ pub fn simple(
     blocks: usize,
 ) -> PyResult<Message> {
     let py = msg.py();
-    // The common case first: a tensor alone, of a type seen before.
-    if blocks < 2
-        && let Some(exporter) = registry::known(msg)
-    {
-        let (view, held) =
-            registry::lend_once_by(&*exporter, name, msg, intent, &mut loans.order)?.split();
-        loans.keep(held, intent);
-        return Ok(Message::Ours(Arg::Part(Part::whole(view))));
+    if blocks < 2 {
+        let mut arg = Arg::Absent;
+        if alone(loans, name, msg, intent, &mut arg)? {
+            return Ok(Message::Ours(arg));
+        }
     }
     let spec = Spec::unpack(loans.mpi4py, name, msg, false)?;
     let view = match spec.view(loans, name, intent, usage)? {

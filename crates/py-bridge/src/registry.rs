@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use dlpack_core::View;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -144,12 +145,34 @@ pub fn lend_once_by(
     intent: Intent,
     order: &mut StreamOrder,
 ) -> PyResult<Loan> {
-    let loan = lend_by(exporter, name, obj, intent, order)?;
-    match elsewhere::is(loan.view()) {
-        false => Ok(loan),
-        true => elsewhere::bring(obj, intent, order)
-            .map_err(|error| error.named(obj.py(), &name.to_string())),
+    match exporter.export(obj, intent, order) {
+        Ok(loan) if is_fit(loan.view(), intent) => Ok(loan),
+        Ok(loan) => made_fit(loan, name, obj, intent, order),
+        Err(error) => Err(error.named(obj.py(), &name.to_string())),
     }
+}
+
+/// Whether memory that was lent can be used as it is.
+#[inline]
+fn is_fit(view: &View, intent: Intent) -> bool {
+    !elsewhere::is(view) && (intent == Intent::Send || view.check_writable().is_ok())
+}
+
+/// Memory that can be used in the place of what cannot; or why there is none.
+#[cold]
+fn made_fit(
+    loan: Loan,
+    name: &(impl Display + ?Sized),
+    obj: &Bound<'_, PyAny>,
+    intent: Intent,
+    order: &mut StreamOrder,
+) -> PyResult<Loan> {
+    let named = |error: ExportError| error.named(obj.py(), &name.to_string());
+    if intent == Intent::Receive {
+        let writable = loan.view().check_writable();
+        writable.map_err(|error| named(error.into()))?;
+    }
+    elsewhere::bring(obj, intent, order).map_err(named)
 }
 
 /// [`lend`] by an exporter that is known to be the one of this type.

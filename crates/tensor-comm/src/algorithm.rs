@@ -32,9 +32,16 @@ pub(crate) fn algorithm(agreed: &Agreed, dtype: DType, op: ReduceOp) -> Algorith
         Choice::Mpi => return Algorithm::Library,
         Choice::Ring => Some(Pattern::Ring),
         Choice::Halving => Some(Pattern::Halving),
+        Choice::TwoLevel if is_scan(agreed.kind) => return Algorithm::Library,
         Choice::TwoLevel => return between(standing.place),
         Choice::Auto | Choice::Own => None,
     };
+    if is_scan(agreed.kind) {
+        return match (pattern, standing.shares) {
+            (None, Shares::Yes) if worth_scanning(agreed, dtype) => Algorithm::Shared,
+            _ => Algorithm::Library,
+        };
+    }
     if let Some(pattern) = pattern {
         return Algorithm::Rounds(pattern);
     }
@@ -99,14 +106,28 @@ pub(crate) fn may_share(choice: Choice, place: Place, ranks: usize) -> bool {
 }
 
 fn possible(agreed: &Agreed, dtype: DType, op: ReduceOp) -> bool {
-    use CallKind::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock};
-    matches!(
-        agreed.kind,
-        Allreduce | Reduce | ReduceScatter | ReduceScatterBlock
-    ) && !agreed.facts.one_call
+    agreed.kind.is_reduction()
+        && !agreed.facts.one_call
         && agreed.facts.size > 1
         && agreed.elements > 0
         && kernels::kernel(op, dtype).is_some()
+}
+
+fn is_scan(kind: CallKind) -> bool {
+    matches!(kind, CallKind::Scan | CallKind::Exscan)
+}
+
+/// Whether shared memory is the faster way of a scan: the last rank combines what all have.
+fn worth_scanning(agreed: &Agreed, dtype: DType) -> bool {
+    let facts = agreed.facts;
+    // Open MPI sends large ones one way, from rank to rank.
+    let better = kernels::widen(dtype).is_some()
+        || facts.family != Family::OpenMpi
+        || bytes(agreed, dtype) <= direct::NEAR;
+    match facts.choice {
+        Choice::Own => true,
+        _ => facts.standing.place == Place::Together && facts.size as usize <= CROWD && better,
+    }
 }
 
 /// Bytes of all elements.
@@ -330,6 +351,37 @@ mod tests {
         };
         let agreed = agreed_with((Allreduce, DType::F32, 256 << 10), 4, blind, Family::Mpich);
         assert_eq!(algorithm(&agreed, DType::F32, ReduceOp::Sum), Library);
+    }
+
+    #[test]
+    fn scans_go_through_shared_memory_where_that_is_the_faster_way() {
+        use Algorithm::{Library, Shared};
+        let standing = |place| Standing {
+            place,
+            shares: Shares::Yes,
+            reads: true,
+            settled: true,
+        };
+        let (f32, f16) = (DType::F32, DType::F16);
+        let rows = [
+            (f32, 8, 2, Place::Together, Family::Mpich, Shared),
+            (f32, 4 << 20, 4, Place::Together, Family::Mpich, Shared),
+            (f32, 256 << 10, 2, Place::Together, Family::OpenMpi, Shared),
+            (f32, 4 << 20, 2, Place::Together, Family::OpenMpi, Library),
+            (f16, 4 << 20, 2, Place::Together, Family::OpenMpi, Shared),
+            (f32, 8, 5, Place::Together, Family::Mpich, Library),
+            (f32, 8, 3, Place::Crowded, Family::Mpich, Library),
+        ];
+        for (dtype, bytes, ranks, place, family, expected) in rows {
+            for kind in [CallKind::Scan, CallKind::Exscan] {
+                let agreed = agreed_with((kind, dtype, bytes), ranks, standing(place), family);
+                let got = algorithm(&agreed, dtype, ReduceOp::Sum);
+                assert_eq!(
+                    got, expected,
+                    "{dtype} {bytes} {ranks} {place:?} {family:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -38,11 +38,14 @@ fn pass_and_run(gate: &Gate, call: &Call, span: &mut Option<Span>) -> Result<()>
     let standing = gate.standing();
     let made = |standing| plan(*comm, call, Some(standing));
     match made(standing) {
-        Ok(ready) => {
+        Ok(mut ready) => {
             if !asks {
                 gate.pass(Some(call))?;
             }
-            let ready = gate.settle((ready, standing), |plan| plan.open, made)?;
+            if ready.open {
+                drop(ready);
+                ready = gate.settle(standing, |plan| plan.open, made)?;
+            }
             trace::takes(span, || Taken::of(&ready));
             ready.run(*comm, gate)
         }

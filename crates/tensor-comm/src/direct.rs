@@ -41,7 +41,7 @@ pub(crate) use geometry::{Extent, Geometry, USUAL_ROOM};
 pub(crate) use near::LEAST as NEAR;
 pub(crate) use rounds::Route;
 pub use schedule::Pattern;
-pub(crate) use shared::{ONCE, Poll, Shared, Target, block_bytes};
+pub(crate) use shared::{ONCE, Poll, Prefix, Shared, Target, block_bytes};
 
 /// One number of many, to compare.
 pub(crate) fn label(numbers: impl IntoIterator<Item = u64>) -> u64 {

@@ -105,7 +105,7 @@ fn make(comm: &Comm, call: &Call) -> Result<(Gate, Collective, Brief)> {
         gate.pass(Some(call))?;
     }
     let ready = plan(*comm, call, Some(gate.standing_of_engine()))
-        .and_then(|plan| plan.can_start().map(|()| Box::new(plan)));
+        .and_then(|mut plan| plan.in_one_call().map(|()| Box::new(plan)));
     let brief = Brief::of(call);
     let mut span = gate.trace_flight(brief);
     if let Ok(plan) = &ready {

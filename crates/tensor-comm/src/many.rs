@@ -97,7 +97,11 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
             let as_it_lies = view.layout().is_c_contiguous();
             if !as_it_lies || matches!(wire.element, Element::Widened { .. }) {
                 let item = wire.element.dtype().itemsize().unwrap_or(1);
-                apart = apart.max(bucket.elements.saturating_mul(item));
+                let most = match wire.element {
+                    Element::Widened { .. } => wire.slice.unwrap_or(usize::MAX),
+                    Element::Memory(_) => usize::MAX,
+                };
+                apart = apart.max(bucket.elements.min(most).saturating_mul(item));
             }
         }
         // Nor may a rank that others wait for find out that it has no memory: what is had here stays with the thread.
@@ -116,8 +120,10 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
     for group in &groups {
         let standing = gate.standing();
         let described = |standing| describe(*comm, group.dtype, group.elements, op, standing);
-        let first = (described(standing)?, standing);
-        let wire = gate.settle(first, |wire| wire.open, described)?;
+        let mut wire = described(standing)?;
+        if wire.open {
+            wire = gate.settle(standing, |wire| wire.open, described)?;
+        }
         note(taken, tensors, &group.tensors, &wire, true);
         if wire.algorithm == Algorithm::Shared {
             share(gate, tensors, group, &wire)?;
@@ -152,17 +158,22 @@ fn check(comm: Comm, tensors: &[View]) -> Result<()> {
         }
     }
     // Only neighbours in memory can overlap; layouts with gaps may lie within each other lawfully.
-    let mut order: Vec<usize> = (0..tensors.len())
-        .filter(|&i| tensors[i].numel() > 0 && tensors[i].layout().is_c_contiguous())
+    let mut places: Vec<(usize, usize)> = (tensors.iter().enumerate())
+        .filter(|(_, view)| view.numel() > 0 && view.layout().is_c_contiguous())
+        .map(|(i, view)| (view.data().addr(), i))
         .collect();
-    order.sort_unstable_by_key(|&i| tensors[i].data() as usize);
-    for pair in order.windows(2) {
-        let (a, b) = (&tensors[pair[0]], &tensors[pair[1]]);
+    // They often are.
+    if !places.is_sorted() {
+        places.sort_unstable();
+    }
+    for pair in places.windows(2) {
+        let (i, j) = (pair[0].1, pair[1].1);
+        let (a, b) = (&tensors[i], &tensors[j]);
         if a.device() == b.device() && may_alias(a, b) {
             return Err(value_error!(
                 "allreduce_many: tensors {} and {} share memory, so one of them would be reduced twice; give each only once",
-                pair[0].min(pair[1]),
-                pair[0].max(pair[1])
+                i.min(j),
+                i.max(j)
             ));
         }
     }
@@ -302,6 +313,7 @@ fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()
             block_bytes(ranks),
         ),
         goal: Goal::All,
+        prefix: None,
         fold: Fold::new(op, group.dtype, ranks, wire.mean)?,
         item,
         input: all.clone(),
@@ -343,8 +355,11 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
         let call = in_place(view, op);
         let standing = gate.standing();
         let made = |standing| plan(comm, &call, Some(standing));
-        let first = (made(standing)?, standing);
-        let ready = gate.settle(first, |plan| plan.open, made)?;
+        let mut ready = made(standing)?;
+        if ready.open {
+            drop(ready);
+            ready = gate.settle(standing, |plan| plan.open, made)?;
+        }
         ready.run(comm, gate)
     };
     let (Some(first), false) = (views.first(), views.len() == 1) else {

@@ -34,6 +34,8 @@ impl Settle {
 pub(crate) struct Slicing {
     /// Elements of one call at most.
     pub slice: usize,
+    /// Whether one call would not do.
+    pub needed: bool,
     /// Bytes of an element on the wire.
     pub bytes: usize,
     /// Elements of each rank's block, where each block is a reduction of its own.
@@ -46,7 +48,7 @@ pub(crate) struct Slicing {
 pub(crate) struct Plan {
     pub native: Native,
     /// Our own algorithm, instead of the MPI call: by messages, or through shared memory.
-    pub direct: Option<Direct>,
+    pub direct: Option<Box<Direct>>,
     pub shared: Option<Box<Shared>>,
     /// Whether the ranks must agree on more before the algorithm can be chosen.
     pub open: bool,
@@ -68,12 +70,15 @@ unsafe impl Send for Plan {}
 
 impl Plan {
     /// Makes the call on `comm`, or takes our own way behind its gate, and settles.
-    pub fn run(&self, comm: Comm, gate: &Gate) -> Result<()> {
+    pub fn run(&mut self, comm: Comm, gate: &Gate) -> Result<()> {
         if let Some(shared) = &self.shared {
             // SAFETY:
             // - as below.
             gate.with_arena(|arena, idle| unsafe { shared.run(arena, idle) })?;
             return self.settle();
+        }
+        if self.sides().any(|side| side.is_sliced()) {
+            return self.in_slices(comm);
         }
         match (&self.direct, &self.slicing) {
             // SAFETY:
@@ -88,14 +93,62 @@ impl Plan {
         self.settle()
     }
 
-    /// Whether one MPI call is enough, as an immediate operation needs.
-    pub fn can_start(&self) -> Result<()> {
-        match self.slicing {
-            None => Ok(()),
-            Some(_) => Err(value_error!(
+    /// Makes one MPI call of it, as an immediate operation needs.
+    pub fn in_one_call(&mut self) -> Result<()> {
+        if self.slicing.as_ref().is_some_and(|slicing| slicing.needed) {
+            return Err(value_error!(
                 "{}: more than 2^31 elements need several calls with this MPI library; use the blocking form",
                 self.native.kind.name()
-            )),
+            ));
+        }
+        self.slicing = None;
+        self.turn_to(None)
+    }
+
+    fn sides(&mut self) -> impl Iterator<Item = &mut Side> {
+        [&mut self.send, &mut self.recv].into_iter().flatten()
+    }
+
+    /// Goes on to this slice, or to all, of the sides that are made of slices.
+    fn turn_to(&mut self, part: Option<(usize, usize)>) -> Result<()> {
+        let Plan {
+            native, send, recv, ..
+        } = self;
+        for (side, port) in [(send, &mut native.send), (recv, &mut native.recv)] {
+            if let Some(side) = side.as_mut().filter(|side| side.is_sliced()) {
+                side.turn_to(part)?;
+                port.ptr = side.ptr();
+            }
+        }
+        Ok(())
+    }
+
+    /// Slice by slice, where elements are widened: all at once they would take as much memory again and more.
+    fn in_slices(&mut self, comm: Comm) -> Result<()> {
+        let Extent::One(total) = self.native.recv.extent else {
+            return Ok(());
+        };
+        let slicing = self.slicing.take();
+        let most = slicing.as_ref().map_or(usize::MAX, |slicing| slicing.slice);
+        let fixed = |side: &Option<Side>| side.as_ref().is_some_and(|side| !side.is_sliced());
+        let (send_lies, recv_lies) = (fixed(&self.send), fixed(&self.recv));
+        for (first, n) in slices(total as usize, most) {
+            self.turn_to(Some((first, n)))?;
+            let bytes = slicing.as_ref().map_or(0, |slicing| first * slicing.bytes);
+            let past = |ptr: *mut u8, lies| if lies { ptr.wrapping_add(bytes) } else { ptr };
+            let send = past(self.native.send.ptr, send_lies);
+            let recv = past(self.native.recv.ptr, recv_lies);
+            let piece = self.piece(self.native.kind, self.native.root, send, recv, n);
+            // SAFETY:
+            // - as in `run`, for the slice.
+            unsafe { piece.block(comm.raw()) }?;
+            if !recv_lies {
+                self.settle()?;
+            }
+        }
+        match recv_lies {
+            true => self.settle(),
+            false => Ok(()),
         }
     }
 

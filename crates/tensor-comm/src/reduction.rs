@@ -5,6 +5,7 @@
 //! are too small for the tensor.
 
 mod carried;
+mod counts;
 
 use std::cell::Cell;
 
@@ -14,11 +15,10 @@ use crate::arg::Arg;
 use crate::call::{Call, CallKind, Op};
 use crate::comm::{Comm, Role};
 use crate::direct::{
-    self, Direct, Elements, Fold, Geometry, Goal, Output, Route, Shared, block_bytes,
+    self, Direct, Elements, Fold, Geometry, Goal, Output, Prefix, Route, Shared, block_bytes,
 };
 use crate::error::{Error, Result, value_error};
 use crate::ground::settings::Choice;
-use crate::movement::{block_count, elements};
 use crate::native::{Extent, Native, Port};
 use crate::own_op;
 use crate::plan::{Plan, Settle, Slicing};
@@ -27,6 +27,8 @@ use crate::side::{Ranges, Side, may_alias, same_elements};
 use crate::wire::{Combine, Element, Wire, wire};
 use crate::wiretype::{byte, wire_type};
 use carried::Carried;
+use counts::recvcounts;
+pub(crate) use counts::{Counts, counts};
 
 /// What this rank does in a reduction.
 pub(crate) struct Significant {
@@ -76,7 +78,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
             let ranges = Ranges::of(&call.send, "sendbuf")?;
             Some(Side::elsewhere(ranges, wire.element, false)?)
         }
-        true => Some(sending(call, &significant, wire.element, direct)?),
+        true => Some(sending(call, &significant, &wire, direct)?),
         false => None,
     };
     let recv = if significant.receives || significant.in_place {
@@ -84,7 +86,10 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
         let keep = significant.in_place;
         Some(match carried.recv {
             true => Side::elsewhere(ranges, wire.element, true)?,
-            false => Side::receiving_from_mpi(ranges, wire.element, keep, direct)?,
+            false => match wide_slice(&wire, call) {
+                Some(most) => Side::receiving_in_slices(ranges, wire.element, keep, most)?,
+                None => Side::receiving_from_mpi(ranges, wire.element, keep, direct)?,
+            },
         })
     } else {
         None
@@ -123,7 +128,8 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 scratch: Cell::default(),
                 conveyor: Cell::default(),
             };
-            direct = Some(carried.carry(made.with_room()?, call, significant.in_place)?);
+            let direct_call = carried.carry(made.with_room()?, call, significant.in_place)?;
+            direct = Some(Box::new(direct_call));
         }
         Algorithm::Shared => {
             let (extent, goal, fold, input, output) = own(call, &wire, &counts, sides, ranks)?;
@@ -137,6 +143,11 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 ranks,
                 geometry: Geometry::within(extent, ranks, item, block_bytes(ranks)),
                 goal,
+                prefix: match call.kind {
+                    CallKind::Scan => Some(Prefix::Inclusive),
+                    CallKind::Exscan => Some(Prefix::Exclusive),
+                    _ => None,
+                },
                 fold,
                 item,
                 input: Elements::Flat(input),
@@ -155,6 +166,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
     let bytes = send.as_ref().or(recv.as_ref()).map_or(1, Side::wire_bytes);
     let slicing = wire.slice.map(|slice| Slicing {
         slice,
+        needed: wire.too_large,
         bytes,
         by_root: counts.by_root(),
         rank,
@@ -184,11 +196,24 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
 }
 
 /// The send side; copied where it shares memory with the receive side.
-fn sending(call: &Call, significant: &Significant, element: Element, direct: bool) -> Result<Side> {
+fn sending(call: &Call, significant: &Significant, wire: &Wire, direct: bool) -> Result<Side> {
     let ranges = Ranges::of(&call.send, "sendbuf")?;
     let aliased = |recv| significant.receives && may_alias(ranges.view(), recv);
     let copy = call.recv.view().is_some_and(aliased);
-    Side::sending_to_mpi(ranges, element, copy, direct)
+    match wide_slice(wire, call).filter(|_| !copy) {
+        Some(most) => Side::in_slices(ranges, wire.element, true, most),
+        None => Side::sending_to_mpi(ranges, wire.element, copy, direct),
+    }
+}
+
+/// How many elements are widened at a time, where they need not all be.
+fn wide_slice(wire: &Wire, call: &Call) -> Option<usize> {
+    let blocks = matches!(
+        call.kind,
+        CallKind::ReduceScatter | CallKind::ReduceScatterBlock
+    );
+    wire.slice
+        .filter(|_| !blocks && matches!(wire.element, Element::Widened { .. }))
 }
 
 pub(crate) fn significant(call: &Call, role: Role, inter: bool) -> Significant {
@@ -247,126 +272,6 @@ fn idle(comm: Comm, call: &Call) -> Plan {
         slicing: None,
         derived: [None, None],
     }
-}
-
-/// Element counts of a reduction.
-pub(crate) enum Counts {
-    /// The same number everywhere.
-    Whole(usize),
-    /// The same number for every rank's block, and the number of ranks.
-    Even(usize, usize),
-    /// One number per rank.
-    Uneven(Vec<i64>),
-}
-
-impl Counts {
-    /// What [`Agreed::elements`] wants.
-    pub(crate) fn largest(&self) -> usize {
-        match self {
-            Counts::Whole(n) | Counts::Even(n, _) => *n,
-            Counts::Uneven(counts) => counts.iter().copied().max().unwrap_or(0) as usize,
-        }
-    }
-
-    /// Elements that a rank contributes.
-    fn contributed(&self) -> usize {
-        match self {
-            Counts::Whole(n) => *n,
-            Counts::Even(n, ranks) => n * ranks,
-            Counts::Uneven(counts) => counts.iter().sum::<i64>() as usize,
-        }
-    }
-
-    /// Each rank's block, where ranks have blocks of their own.
-    fn by_root(&self) -> Option<Vec<usize>> {
-        match self {
-            Counts::Whole(_) => None,
-            Counts::Even(n, ranks) => Some(vec![*n; *ranks]),
-            Counts::Uneven(counts) => Some(counts.iter().map(|&n| n as usize).collect()),
-        }
-    }
-
-    /// First element and number of elements of each rank's block.
-    fn ranges(&self) -> Vec<(usize, usize)> {
-        let mut at = 0;
-        self.by_root()
-            .unwrap_or_default()
-            .into_iter()
-            .map(|n| {
-                at += n;
-                (at - n, n)
-            })
-            .collect()
-    }
-
-    /// Elements of a rank's result.
-    fn received(&self, rank: usize) -> usize {
-        match self {
-            Counts::Whole(n) | Counts::Even(n, _) => *n,
-            Counts::Uneven(counts) => counts.get(rank).map_or(0, |&n| n as usize),
-        }
-    }
-}
-
-pub(crate) fn counts(
-    call: &Call,
-    significant: &Significant,
-    ranks: usize,
-    recvcounts: Option<Vec<i64>>,
-) -> Result<Counts> {
-    let (source, name) = if significant.sends {
-        (&call.send, "sendbuf")
-    } else {
-        (&call.recv, "recvbuf")
-    };
-    match (call.kind, recvcounts) {
-        (CallKind::ReduceScatterBlock, _) => {
-            Ok(Counts::Even(block_count(source, name, ranks)?, ranks))
-        }
-        (CallKind::ReduceScatter, Some(recvcounts)) => Ok(Counts::Uneven(recvcounts)),
-        _ => Ok(Counts::Whole(elements(source))),
-    }
-}
-
-/// The elements that each rank receives in a `Reduce_scatter`: given, or asked for.
-fn recvcounts(comm: Comm, call: &Call) -> Result<Vec<i64>> {
-    let ranks = comm.size()?;
-    if let Some(counts) = &call.recvcounts {
-        if counts.len() != ranks {
-            return Err(value_error!(
-                "recvcounts: {} counts, expected one for each of the {ranks} ranks",
-                counts.len()
-            ));
-        }
-        if let Some(bad) = counts.iter().find(|&&count| count < 0) {
-            return Err(value_error!("recvcounts: negative count {bad}"));
-        }
-        return Ok(counts.clone());
-    }
-    if matches!(call.send, Arg::InPlace) {
-        return Err(value_error!(
-            "recvcounts: None, but with IN_PLACE the counts cannot be known; give one per rank"
-        ));
-    }
-    let (mpi, own) = (comm.mpi(), elements(&call.recv) as i64);
-    let mut counts = vec![0i64; ranks];
-    let int64 = mpi
-        .datatype(mpi_runtime::Basic::Int64)
-        .ok_or_else(|| value_error!("this MPI has no INT64_T"))?;
-    // SAFETY:
-    // - `own` is one int64 and `counts` has room for one per rank.
-    unsafe {
-        mpi.allgather(
-            (&raw const own).cast(),
-            1,
-            int64,
-            counts.as_mut_ptr().cast(),
-            1,
-            int64,
-            comm.raw(),
-        )
-    }?;
-    Ok(counts)
 }
 
 fn check(call: &Call, significant: &Significant, counts: &Counts, rank: usize) -> Result<()> {

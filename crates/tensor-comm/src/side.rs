@@ -4,6 +4,8 @@
 //! else goes through scratch memory: packed into logical order, widened where the wire says so, and
 //! settled (divided, rounded, unpacked, copied back) after MPI, only where MPI wrote.
 
+mod sliced;
+
 use dlpack_core::{DType, View};
 use smallvec::{SmallVec, smallvec};
 
@@ -14,6 +16,7 @@ use crate::kernels;
 use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
 use crate::wire::Element;
+use sliced::Sliced;
 
 /// Elements per step when packing and widening at once: small enough to stay in the first-level cache.
 const STEP: usize = 2048;
@@ -53,6 +56,8 @@ pub(crate) struct Side {
     wire_bytes: usize,
     ranges: SmallVec<[Range; 1]>,
     scratch: Option<Scratch>,
+    /// Its elements come and go in slices.
+    sliced: Option<Sliced>,
 }
 
 impl Side {
@@ -178,6 +183,7 @@ impl Side {
             wire_bytes,
             ranges,
             scratch: None,
+            sliced: None,
         }
     }
 
@@ -237,7 +243,7 @@ impl Side {
 
     /// Whether the elements were brought into another order or form, or copied.
     pub fn is_packed(&self) -> bool {
-        self.scratch.is_some()
+        self.scratch.is_some() || self.is_sliced()
     }
 
     /// Whether device memory goes through the host.

@@ -9,6 +9,7 @@ use dlpack_core::{DType, TypeCode};
 
 use crate::agreed::{Agreed, AgreedOp};
 use crate::algorithm::{self, Algorithm};
+use crate::call::CallKind;
 use crate::error::{Result, value_error};
 use crate::kernels::{self, ReduceOp};
 use crate::{own_op, wiretype};
@@ -60,6 +61,8 @@ pub struct Wire {
     pub mean: bool,
     /// The call is made once per slice of at most this many elements; `None`: one call.
     pub slice: Option<usize>,
+    /// Whether one call of the library's would not do.
+    pub too_large: bool,
     /// How it is made.
     pub algorithm: Algorithm,
     /// Whether that hangs on what the ranks must first agree on ([`crate::Standing`]).
@@ -84,6 +87,18 @@ impl Wire {
 
 /// Elements of one call where counts are `int`: a round number well below 2^31.
 const SLICE: usize = 1 << 30;
+/// Elements of one call where they are widened, in memory that stays with the thread.
+const WIDE_SLICE: usize = 8 << 20;
+
+/// Elements of one call at most, where they are more.
+fn slice(agreed: &Agreed, element: Element, large: bool) -> Option<usize> {
+    use CallKind::{Allreduce, Exscan, Reduce, Scan};
+    let whole = matches!(agreed.kind, Allreduce | Reduce | Scan | Exscan);
+    match element {
+        Element::Widened { .. } if whole && agreed.elements > WIDE_SLICE => Some(WIDE_SLICE),
+        _ => large.then_some(SLICE),
+    }
+}
 
 /// Decides for a reduction.
 ///
@@ -120,6 +135,7 @@ pub fn wire(agreed: &Agreed) -> Result<Wire> {
             combine: Combine::Own(op),
             mean,
             slice: None,
+            too_large: false,
             algorithm,
             open,
         });
@@ -136,7 +152,8 @@ pub fn wire(agreed: &Agreed) -> Result<Wire> {
         element,
         combine,
         mean,
-        slice: large.then_some(SLICE),
+        slice: slice(agreed, element, large),
+        too_large: large,
         algorithm: Algorithm::Library,
         open,
     })

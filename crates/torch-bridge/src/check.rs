@@ -2,11 +2,13 @@
 //! refusals that torch words for its own developers. Knows no protocol.
 
 use dlpack_core::View;
-use py_bridge::{ExportError, ExportResult, Intent};
+use py_bridge::{ExportError, ExportResult, Intent, call};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
+
+use crate::fields::Fields;
 
 /// A lazy view whose memory is not what its elements are.
 struct Bit {
@@ -26,7 +28,8 @@ const CONJUGATE: Bit = Bit {
     words: "the tensor is a lazy conjugate view (`is_conj()`), whose memory is not conjugated, and cannot receive; pass the tensor that it is a view of",
 };
 
-/// The tensor with its negative bit resolved, where it has one: a copy to send, never to receive.
+/// The tensor with its negative bit resolved, where it has one: a copy to send, never to receive. With `fields` the
+/// bit is read.
 ///
 /// # Errors
 /// [`ExportError::Buffer`] for a receive into such a view.
@@ -34,7 +37,13 @@ const CONJUGATE: Bit = Bit {
 pub fn resolve_negative<'py>(
     tensor: &Bound<'py, PyAny>,
     intent: Intent,
+    fields: Option<Fields>,
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
+    // SAFETY:
+    // - the registry gives the exporter of this crate instances of torch.Tensor alone.
+    if fields.and_then(|fields| unsafe { fields.is_negative(tensor) }) == Some(false) {
+        return Ok(None);
+    }
     let methods = Methods::get(tensor.py())?;
     resolve(tensor, intent, &NEGATIVE, &methods.is_neg)
 }
@@ -87,10 +96,7 @@ impl Methods {
 #[inline]
 pub fn storage<'py>(tensor: &Bound<'py, PyAny>) -> ExportResult<Bound<'py, PyAny>> {
     let py = tensor.py();
-    Methods::get(py)?
-        .untyped_storage
-        .bind(py)
-        .call1((tensor,))
+    call::one(Methods::get(py)?.untyped_storage.bind(py), tensor)
         .map_err(|error| ExportError::raised(py, "it has no storage", error))
 }
 
@@ -99,13 +105,19 @@ pub fn storage<'py>(tensor: &Bound<'py, PyAny>) -> ExportResult<Bound<'py, PyAny
 /// # Errors
 /// [`ExportError::Buffer`] in that case.
 #[inline]
-pub fn fits(view: &View, storage: &Bound<'_, PyAny>) -> ExportResult<()> {
+pub fn fits(view: &View, storage: &Bound<'_, PyAny>, fields: Option<Fields>) -> ExportResult<()> {
     if view.numel() == 0 {
         return Ok(());
     }
-    let py = storage.py();
-    let held = storage.len()?;
-    let start: usize = storage.call_method0(intern!(py, "data_ptr"))?.extract()?;
+    // SAFETY:
+    // - it is what `storage` gave.
+    let (start, held) = match fields.and_then(|fields| unsafe { fields.extent(storage) }) {
+        Some(extent) => extent,
+        None => {
+            let first = storage.call_method0(intern!(storage.py(), "data_ptr"))?;
+            (first.extract::<usize>()?, storage.len()?)
+        }
+    };
     let (low, high) = view.layout().span();
     let data = view.data().addr();
     let inside = data
@@ -131,9 +143,7 @@ fn resolve<'py>(
 ) -> ExportResult<Option<Bound<'py, PyAny>>> {
     let raised =
         |error| ExportError::raised(tensor.py(), format!("its `{}` failed", bit.asked), error);
-    if !asked
-        .bind(tensor.py())
-        .call1((tensor,))
+    if !call::one(asked.bind(tensor.py()), tensor)
         .and_then(|set| set.is_truthy())
         .map_err(raised)?
     {

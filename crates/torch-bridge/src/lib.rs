@@ -15,6 +15,8 @@ mod check;
 #[cfg(feature = "python")]
 mod exchange;
 #[cfg(feature = "python")]
+mod fields;
+#[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
 pub use {all_reduce::AllReduce, python::Torch};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dlpack_core::{DeviceKind, View};
 use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
-use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder};
+use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder, call};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -13,6 +13,7 @@ use pyo3::types::{PyTuple, PyType};
 
 use crate::check;
 use crate::exchange::Exchange;
+use crate::fields::Fields;
 
 /// PyTorch.
 pub struct Torch;
@@ -27,8 +28,10 @@ impl Framework for Torch {
             return Ok(None);
         }
         let exchange = Exchange::of(ty)?;
+        let fields = exchange.and_then(|_| Fields::get(ty.py()));
         Ok(Some(Arc::new(Tensor {
             exchange,
+            fields,
             forms: CallForms::default(),
         })))
     }
@@ -37,6 +40,7 @@ impl Framework for Torch {
 /// Lends tensors of one type.
 struct Tensor {
     exchange: Option<Exchange>,
+    fields: Option<Fields>,
     forms: CallForms,
 }
 
@@ -69,7 +73,7 @@ impl Tensor {
         intent: Intent,
         order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
-        if let Some(resolved) = check::resolve_negative(obj, intent)? {
+        if let Some(resolved) = check::resolve_negative(obj, intent, self.fields)? {
             return self.lend(&resolved, intent, order);
         }
         let Some(exchange) = &self.exchange else {
@@ -90,7 +94,7 @@ impl Tensor {
                 _ => Ok(Loan::of_object(view, "dlpack exchange", storage.unbind())),
             };
         }
-        check::fits(&view, &storage)?;
+        check::fits(&view, &storage, self.fields)?;
         if cuda_is_initialized(obj.py())? {
             wait_if_pinned(exchange, obj, order)?;
         }
@@ -129,7 +133,7 @@ impl Tensor {
             return self.by_call(&resolved, intent, order);
         }
         let loan = dlpack_call::export(&plain, &self.forms, intent, order)?;
-        check::fits(loan.view(), &storage)?;
+        check::fits(loan.view(), &storage, self.fields)?;
         Ok(loan.holding(storage.unbind()))
     }
 }
@@ -139,12 +143,12 @@ fn wrote(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
     static TELL: PyOnceLock<Tell> = PyOnceLock::new();
     let py = tensors.py();
     let tell = TELL.get_or_try_init(py, || Tell::of(py))?;
-    let call = tell.call.bind(py);
+    let told = tell.call.bind(py);
     match tell.many {
-        true => call.call1((tensors,)).map(drop),
+        true => call::one(told, tensors).map(drop),
         false => tensors
             .iter()
-            .map(|tensor| call.call1((tensor,)).map(drop))
+            .map(|tensor| call::one(told, &tensor).map(drop))
             .fold(Ok(()), PyResult::and),
     }
 }

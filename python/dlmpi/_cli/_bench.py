@@ -21,6 +21,8 @@ __all__ = ["Case", "Result", "allreduce", "many", "measure", "pin", "transposed"
 Work = Callable[[int], float]
 #: From so many bytes on, every single call gets fresh inputs; below, a loop is timed as a whole.
 FRESH = 16 << 10
+#: Single calls of a round at most.
+SAMPLES = 50
 #: From so many bytes on, a copy of as many is timed beside a reduction.
 COPIED = 128 << 20
 #: Where the slowest contender needs so many seconds for a call, so many rounds are enough.
@@ -89,7 +91,13 @@ def measure(world: Any, case: Case, rounds: int, budget: float) -> Result:
         if not world.allreduce(failed):
             alive[name] = work
             longest = max(longest, slowest(took))
-            calls[name] = max(1, min(20_000, int(budget / max(slowest(took), 1e-7))))
+            if single:  # fresh inputs and the word of the slowest rank take their time as well
+                start = time.perf_counter()
+                case.refresh()
+                slowest(_timed(world, work, 1))
+                took = time.perf_counter() - start
+            most = SAMPLES if single else 20_000
+            calls[name] = max(1, min(most, int(budget / max(slowest(took), 1e-7))))
     if longest > SLOW:
         rounds = min(rounds, FEW)
     result = Result(case.name, case.nbytes, case.dtype, case.framework, {n: [] for n in alive})
@@ -98,7 +106,7 @@ def measure(world: Any, case: Case, rounds: int, budget: float) -> Result:
         for name in shuffled.sample(sorted(alive), len(alive)):
             if single:
                 samples = []
-                for _ in range(min(calls[name], 50)):
+                for _ in range(calls[name]):
                     case.refresh()
                     samples.append(slowest(_timed(world, alive[name], 1)))
                 result.seconds[name].append(statistics.median(samples))

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         "--largest", type=int, metavar="MIB", help="128; with --targets that of the targets"
     )
     parser.add_argument(
-        "--limit", type=float, default=330, metavar="SECONDS", help="no case begins later; 330"
+        "--limit", type=float, default=540, metavar="SECONDS", help="no case begins later; 540"
     )
     parser.add_argument("--dtypes", default="float32,float16,bfloat16")
     parser.add_argument("--frameworks", default="numpy,torch")

@@ -7,11 +7,12 @@
 //!                   those who get results take it
 //! ```
 //!
-//! Contributions are combined in the order of the ranks, so all get the same bits. Each byte is copied as
-//! often as a message of a library through its own shared memory is copied in, and never out: kernels read
-//! what the others gave where it lies.
+//! Prefixes (`shared/prefix.rs`) are of the first kind, however many bytes they are. Contributions are combined in
+//! the order of the ranks, so all get the same bits. Each byte is copied as often as a message of a library
+//! through its own shared memory is copied in, and never out: kernels read what the others gave where it lies.
 
 mod poll;
+mod prefix;
 
 use std::mem::MaybeUninit;
 
@@ -25,6 +26,7 @@ use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
 use crate::scratch::Scratch;
 
 pub(crate) use poll::Poll;
+pub(crate) use prefix::Prefix;
 
 /// Bytes up to which every rank combines everything: two messages less, and twice the arithmetic. Fits a block.
 pub(crate) const ONCE: usize = 8 << 10;
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     /// Blocks of it fit an area's.
     pub geometry: Geometry,
     pub goal: Goal,
+    /// A rank's result is of the ranks up to it, and not of all.
+    pub prefix: Option<Prefix>,
     pub fold: Fold,
     /// Bytes of an element.
     pub item: usize,
@@ -97,8 +101,9 @@ impl Shared {
         // SAFETY:
         // - by the caller's promise.
         let done = unsafe {
-            match self.geometry.total() * self.item {
-                bytes if bytes <= ONCE && self.goal != Goal::Owner => {
+            match (self.prefix, self.geometry.total() * self.item) {
+                (Some(prefix), bytes) => self.prefixes(&mut turn, bytes, prefix, idle),
+                (None, bytes) if bytes <= ONCE && self.goal != Goal::Owner => {
                     self.once(&mut turn, bytes, idle)
                 }
                 _ => self.in_chunks(&mut turn, idle),
@@ -179,7 +184,7 @@ impl Shared {
             };
             // SAFETY:
             // - all have given. The output has room, by the caller's promise, and lies apart from what is shared.
-            unsafe { self.combine(from, bytes, None, |_| None, Some((output, 0))) };
+            unsafe { self.combine(self.ranks, from, bytes, None, |_| None, Some((output, 0))) };
         }
     }
 
@@ -256,7 +261,7 @@ impl Shared {
             //   this step after that.
             // - results have room where they go, by the caller's promise; the own contribution to these very
             //   elements is there or was read, and those of later chunks are elsewhere, or kept apart.
-            unsafe { self.combine(from, n * item, Some(first * item), keep, to) };
+            unsafe { self.combine(self.ranks, from, n * item, Some(first * item), keep, to) };
             turn.done(step);
             if let (Target::Whole(output), true) = (&self.output, self.goal != Goal::Owner) {
                 for source in self.others() {
@@ -277,7 +282,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Combines `bytes` bytes of all ranks' contributions, in steps: `from` says where a rank's lie, `own`
+    /// Combines `bytes` bytes of the first `ranks` ranks' contributions, in steps: `from` says where a rank's lie, `own`
     /// where this rank's begin in the input if they are not there, `keep` where results are wanted besides
     /// the output, from a byte of it on.
     ///
@@ -286,6 +291,7 @@ impl Shared {
     ///   from them, but that results may go where this rank's own contributions to them are.
     unsafe fn combine(
         &self,
+        ranks: usize,
         from: impl Fn(usize, usize) -> *const u8,
         bytes: usize,
         own: Option<usize>,
@@ -315,7 +321,7 @@ impl Shared {
                 unsafe { self.input.read(first + at, n, mine) };
                 mine
             });
-            let blocks: SmallVec<[*const u8; 4]> = (0..self.ranks)
+            let blocks: SmallVec<[*const u8; 4]> = (0..ranks)
                 .map(|rank| match contribution.filter(|_| rank == self.rank) {
                     None => from(rank, at),
                     Some(place) => place,

@@ -216,8 +216,8 @@ impl Collective {
                 return Ok(false);
             }
             let standing = order.state.standing_of_engine(false);
-            let ready = Box::new(plan(self.comm, &open.0, Some(standing))?);
-            ready.can_start()?;
+            let mut ready = Box::new(plan(self.comm, &open.0, Some(standing))?);
+            ready.in_one_call()?;
             trace::takes(&mut self.seen.1, || Taken::of(&ready));
             order.peers = order.state.peers();
             self.work = Work::Planned(ready);
@@ -249,7 +249,7 @@ impl Collective {
         };
         if let Some(direct) = direct.take() {
             let (tag, peers) = (order.tag, order.peers.take());
-            let flight = Flight::new(Box::new(direct), Lane { comm, tag, peers })?;
+            let flight = Flight::new(direct, Lane { comm, tag, peers })?;
             self.stage = Stage::Exchanging(Box::new(flight));
             return Ok(true);
         }

@@ -153,16 +153,17 @@ impl Gate {
         })
     }
 
-    /// A plan made with this standing, or one made anew while it is open: the ranks then agree on what it hangs on.
-    /// Every rank must come here in the same blocking call, whatever it knows by now.
+    /// A plan made anew, in the place of an open one that was made with this standing: the ranks first agree on what it
+    /// hangs on. Every rank must come here in the same blocking call, whatever it knows by now. The open plan is gone
+    /// by then, and with it the memory that it has.
+    #[cold]
     pub fn settle<T>(
         &self,
-        (mut plan, mut standing): (T, Standing),
+        mut standing: Standing,
         open: impl Fn(&T) -> bool,
         again: impl Fn(Standing) -> Result<T>,
     ) -> Result<T> {
-        while open(&plan) {
-            drop(plan);
+        loop {
             if let Some(Numbered {
                 state, settings, ..
             }) = &self.numbered
@@ -174,9 +175,11 @@ impl Gate {
                 }
             }
             standing = self.standing();
-            plan = again(standing)?;
+            let plan = again(standing)?;
+            if !open(&plan) {
+                return Ok(plan);
+            }
         }
-        Ok(plan)
     }
 
     /// As [`State::with_arena`].

@@ -82,6 +82,7 @@ fn call(arena: &Arena, (rank, ranks): (usize, usize), asked: Asked, number: usiz
         ranks,
         geometry: Geometry::within(extent, ranks, 8, block_bytes(ranks)),
         goal,
+        prefix: None,
         fold: Fold::new(ReduceOp::Sum, DType::I64, ranks, false).expect("a kernel"),
         item: 8,
         input: from,
@@ -112,6 +113,7 @@ pub(super) fn sum(
         ranks,
         geometry: Geometry::within(Extent::Whole(n), ranks, item, block_bytes(ranks)),
         goal: Goal::All,
+        prefix: None,
         fold: Fold::new(ReduceOp::Sum, dtype, ranks, false).expect("a kernel"),
         item,
         input: Elements::Flat(at),
@@ -277,6 +279,59 @@ fn calls_that_differ_are_an_error_on_all_ranks_and_the_next_ones_work() {
     }
 }
 
+/// Of every rank, in place and not, between other calls, whose places they share.
+#[test]
+fn prefixes_are_of_the_ranks_up_to_each() {
+    for ranks in 1..6 {
+        let right = on_ranks(ranks, |arena, rank| {
+            let mut all = true;
+            for (round, n) in [1usize, 14, 15, 1000, 8192, 8193, 40_000, 100_003]
+                .into_iter()
+                .enumerate()
+            {
+                for prefix in [Prefix::Inclusive, Prefix::Exclusive] {
+                    for in_place in [false, true] {
+                        let value = |rank: usize, i: usize| (rank * 1000 + round) as i64 + i as i64;
+                        let mut data: Vec<i64> = (0..n).map(|i| value(rank, i)).collect();
+                        let mut out = vec![-1i64; n];
+                        let at = data.as_mut_ptr().cast();
+                        let to: *mut u8 = match in_place {
+                            true => at,
+                            false => out.as_mut_ptr().cast(),
+                        };
+                        let scan = Shared {
+                            prefix: Some(prefix),
+                            output: Target::Whole(Elements::Flat(to)),
+                            ..sum((rank, ranks), (at, n), DType::I64, n as u64)
+                        };
+                        // SAFETY:
+                        // - the vectors hold `n` elements.
+                        unsafe { scan.run(arena, &|| Ok(())) }.expect("calls match");
+                        let before = data.iter().enumerate().all(|(i, &x)| x == value(rank, i));
+                        let got = if in_place { &data } else { &out };
+                        let up_to = rank + usize::from(prefix == Prefix::Inclusive);
+                        let want = |i| (0..up_to).map(|rank| value(rank, i)).sum::<i64>();
+                        all &= match up_to {
+                            0 => before && out.iter().all(|&x| x == -1),
+                            _ => got.iter().enumerate().all(|(i, &x)| x == want(i)),
+                        };
+                        all &= in_place || before;
+                        let mut ones = vec![1i64; 70_000 + round];
+                        let at = ones.as_mut_ptr().cast();
+                        let other = sum((rank, ranks), (at, ones.len()), DType::I64, 7);
+                        // SAFETY:
+                        // - as above.
+                        unsafe { other.run(arena, &|| Ok(())) }.expect("calls match");
+                        all &= ones.iter().all(|&x| x == ranks as i64);
+                    }
+                }
+            }
+            all
+        });
+        assert_eq!(right, vec![true; ranks], "{ranks} ranks");
+    }
+}
+
 #[test]
 fn narrow_floats_are_rounded_once_and_divided_before() {
     let barrier = Barrier::new(3);
@@ -293,7 +348,18 @@ fn narrow_floats_are_rounded_once_and_divided_before() {
             // - the vector holds `n` elements.
             unsafe { shared.run(arena, &|| Ok(())) }.expect("calls match");
             let right = bf16::from_f32(if n == 5000 { 86.0 } else { 258.0 });
-            data.iter().all(|&x| x == right)
+            let mut mine = vec![bf16::from_f32([256.0, 1.0, 1.0][rank]); n];
+            let at: *mut u8 = mine.as_mut_ptr().cast();
+            let scan = Shared {
+                prefix: Some(Prefix::Inclusive),
+                ..sum((rank, 3), (at, n), DType::BF16, 2)
+            };
+            // SAFETY:
+            // - as above.
+            unsafe { scan.run(arena, &|| Ok(())) }.expect("calls match");
+            // The tie of 257 goes to the even 256.
+            let up_to = bf16::from_f32([256.0, 256.0, 258.0][rank]);
+            data.iter().all(|&x| x == right) && mine.iter().all(|&x| x == up_to)
         })
     });
     // Adding with rounding each time would stay at 256.
