@@ -51,10 +51,10 @@ impl Comm<'_> {
     /// - As for all collectives.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        Ok(tensor_comm::run(
-            &self.enter()?,
-            &call(CallKind::Barrier, None, 0),
-        )?)
+        let call = call(CallKind::Barrier, None, 0);
+        // SAFETY:
+        // - There is no memory.
+        Ok(unsafe { tensor_comm::run(&self.enter()?, &call) }?)
     }
 
     /// Copies the root's tensor to every rank.
@@ -184,7 +184,9 @@ impl Comm<'_> {
             why.after(told)
         })?;
         let views: Vec<View> = loans.iter().map(|loan| loan.view().clone()).collect();
-        let done = tensor_comm::all_reduce_many(&comm, &views, op.native());
+        // SAFETY:
+        // - The loans keep the memory, for us alone.
+        let done = unsafe { tensor_comm::all_reduce_many(&comm, &views, op.native()) };
         drop(loans);
         tensors.iter_mut().for_each(|tensor| tensor.wrote());
         Ok(done?)
@@ -391,12 +393,16 @@ impl Comm<'_> {
         let send = send.map_err(refused)?;
         let Some(recv) = recv else {
             call.send = send.as_ref().map_or(call.send, whole);
-            return Ok(tensor_comm::run(&comm, &call)?);
+            // SAFETY:
+            // - The loan keeps the memory.
+            return Ok(unsafe { tensor_comm::run(&comm, &call) }?);
         };
         let loan = recv.lend_mut().map_err(refused)?;
         call.send = send.as_ref().map_or(call.send, whole);
         call.recv = whole(&loan);
-        let done = tensor_comm::run(&comm, &call);
+        // SAFETY:
+        // - The loans keep the memory, what is received into for us alone.
+        let done = unsafe { tensor_comm::run(&comm, &call) };
         drop(loan);
         recv.wrote();
         Ok(done?)

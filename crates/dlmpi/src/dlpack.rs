@@ -1,4 +1,7 @@
 //! Memory in and out in the form that every DLPack producer and consumer knows. Knows no framework.
+//!
+//! Whatever library yields a `DLManagedTensorVersioned` lends its memory by [`Imported`]; [`export`] makes one of a tensor
+//! that owns its memory. Nothing is copied.
 
 use dlpack_core::abi::DLManagedTensorVersioned;
 use dlpack_core::{Foreign, View};
@@ -7,6 +10,25 @@ use crate::error::{Error, Result};
 use crate::tensor::{Loan, Tensor, TensorMut};
 
 /// A tensor that another library made and handed over. Its deleter runs once, when this is dropped.
+///
+/// It takes part in blocking operations. What runs meanwhile needs a tensor that nobody else can reach
+/// ([`crate::Exclusive`]).
+///
+/// ```
+/// use dlmpi::{Op, dlpack};
+///
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let managed = dlpack::export(vec![1f32; 3])?; // or from any other producer
+/// // SAFETY:
+/// // - It was exported above, for this only consumer, and the vector went into it.
+/// let mut tensor = unsafe { dlpack::Imported::new(managed) }?;
+/// world.all_reduce(&mut tensor, Op::Sum)?;
+/// let mut copy = [0f32; 3];
+/// world.sendrecv(&tensor, world.rank(), 0, &mut copy, world.rank(), 0)?;
+/// assert_eq!(copy, [world.size() as f32; 3]);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Imported {
     /// Keeps what `view` describes.

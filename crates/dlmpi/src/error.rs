@@ -3,6 +3,17 @@
 use std::fmt;
 
 /// Result of this crate.
+///
+/// ```
+/// fn mean(comm: &dlmpi::Comm<'_>, mut x: f64) -> dlmpi::Result<f64> {
+///     comm.all_reduce(&mut x, dlmpi::Op::Avg)?;
+///     Ok(x)
+/// }
+///
+/// let universe = dlmpi::initialize()?;
+/// assert_eq!(mean(&universe.world(), 2.5)?, 2.5);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kind of thing went wrong.
@@ -111,11 +122,33 @@ impl Error {
     }
 
     /// What kind of thing went wrong.
+    ///
+    /// ```
+    /// let universe = dlmpi::initialize()?;
+    /// let error = universe.world().recv(&mut [0u8; 4], -3, 0).unwrap_err();
+    /// assert_eq!(error.kind(), dlmpi::ErrorKind::Argument);
+    /// assert!(error.to_string().starts_with("source: -3, expected a rank from 0"));
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
     /// Which ranks know.
+    ///
+    /// ```
+    /// use dlmpi::KnownTo;
+    ///
+    /// /// Whether the other ranks go on to the next step, too.
+    /// fn may_go_on(error: &dlmpi::Error) -> bool {
+    ///     error.known_to() == KnownTo::EveryRank
+    /// }
+    ///
+    /// let universe = dlmpi::initialize()?;
+    /// let error = universe.world().send(&1u8, 0, -5).unwrap_err();
+    /// assert!(!may_go_on(&error)); // whoever waits for the message does not know
+    /// # Ok::<(), dlmpi::Error>(())
+    /// ```
     pub fn known_to(&self) -> KnownTo {
         self.known_to
     }

@@ -56,7 +56,9 @@ impl Comm<'_> {
         let (dest, tag) = (self.checked_rank("dest", dest)?, self.checked_tag(tag)?);
         let loan = tensor.lend()?;
         let part = Part::whole(loan.view().clone());
-        let handle = tensor_comm::begin_send(&comm, &part, dest, tag, Box::new(()))?;
+        // SAFETY:
+        // - The scope keeps the loan until the operation has ended.
+        let handle = unsafe { tensor_comm::begin_send(&comm, &part, dest, tag, Box::new(())) }?;
         Ok(scope.hold(handle, [Some(loan), None], ()))
     }
 
@@ -92,7 +94,11 @@ impl Comm<'_> {
         let (loan, address) = put_away(tensor);
         let loan = loan?;
         let part = Part::whole(loan.view().clone());
-        let (handle, envelope) = tensor_comm::begin_recv(&comm, &part, source, tag, Box::new(()))?;
+        let keep = Box::new(());
+        // SAFETY:
+        // - The scope keeps the loan until the operation has ended, and `put_away` the borrow.
+        let (handle, envelope) =
+            unsafe { tensor_comm::begin_recv(&comm, &part, source, tag, keep) }?;
         Ok(scope.hold(handle, [None, Some(loan)], (address, Arc::clone(&envelope))))
     }
 }
@@ -459,7 +465,9 @@ impl Comm<'_> {
 
     #[track_caller]
     fn begin(&self, call: &Call) -> Result<Handle> {
-        Ok(tensor_comm::begin(&self.enter()?, call, Box::new(()))?)
+        // SAFETY:
+        // - Our callers give the loans to the scope, which keeps them until the operation has ended.
+        Ok(unsafe { tensor_comm::begin(&self.enter()?, call, Box::new(())) }?)
     }
 }
 

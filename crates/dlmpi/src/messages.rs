@@ -107,13 +107,9 @@ impl Comm<'_> {
         let (dest, tag) = (self.checked_rank("dest", dest)?, self.checked_tag(tag)?);
         let loan = tensor.lend()?;
         let part = Part::whole(loan.view().clone());
-        Ok(tensor_comm::send(
-            &comm,
-            SendMode::Standard,
-            &part,
-            dest,
-            tag,
-        )?)
+        // SAFETY:
+        // - The loan keeps the memory.
+        Ok(unsafe { tensor_comm::send(&comm, SendMode::Standard, &part, dest, tag) }?)
     }
 
     /// Receives one message; elements beyond a shorter one stay as they are.
@@ -141,7 +137,9 @@ impl Comm<'_> {
         let loan = tensor.lend_mut()?;
         let part = Part::whole(loan.view().clone());
         let room = (part.view().numel(), part.view().itemsize());
-        let done = tensor_comm::recv(&comm, &part, source, tag, status.as_ptr());
+        // SAFETY:
+        // - The loan keeps the memory, for us alone.
+        let done = unsafe { tensor_comm::recv(&comm, &part, source, tag, status.as_ptr()) };
         drop(loan);
         tensor.wrote();
         done?;
@@ -184,16 +182,14 @@ impl Comm<'_> {
         let from = Part::whole(sending.view().clone());
         let into = Part::whole(loan.view().clone());
         let room = (into.view().numel(), into.view().itemsize());
-        let done = tensor_comm::sendrecv(
-            &comm,
-            &from,
-            dest,
-            send_tag,
-            &into,
-            source,
-            recv_tag,
-            status.as_ptr(),
-        );
+        let status_at = status.as_ptr();
+        // SAFETY:
+        // - The loans keep the memory.
+        let done = unsafe {
+            tensor_comm::sendrecv(
+                &comm, &from, dest, send_tag, &into, source, recv_tag, status_at,
+            )
+        };
         drop(loan);
         recv.wrote();
         done?;

@@ -27,6 +27,25 @@ const PAUSE: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What non-blocking operations are started in: see [`scope`].
+///
+/// ```
+/// use dlmpi::{Comm, Op, Request, Result, Scope};
+///
+/// /// Starts the mean of every gradient, for whoever has a scope.
+/// fn begin<'scope>(
+///     comm: &'scope Comm<'_>,
+///     scope: &'scope Scope<'scope, '_>,
+///     gradients: &'scope mut [Vec<f32>],
+/// ) -> Result<Vec<Request<'scope, &'scope mut Vec<f32>>>> {
+///     gradients.iter_mut().map(|g| comm.immediate_all_reduce(scope, g, Op::Avg)).collect()
+/// }
+///
+/// let universe = dlmpi::initialize()?;
+/// let (world, mut gradients) = (universe.world(), vec![vec![1f32; 4], vec![2f32; 9]]);
+/// dlmpi::scope(|scope| begin(&world, scope, &mut gradients).map(|requests| drop(requests)))?;
+/// assert_eq!((gradients[0][3], gradients[1][8]), (1.0, 2.0));
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     /// Taken out at the end: a scope that dropped them itself could not be borrowed for all its life.
     started: ManuallyDrop<RefCell<Vec<Rc<Started<'scope>>>>>,
@@ -216,7 +235,25 @@ fn end_after_panic(all: &[Rc<Started<'_>>]) {
 
 /// A non-blocking operation under way, with the tensors that it borrows.
 ///
-/// Dropping it waits, without a panic; its error then comes from [`scope`]. While a panic unwinds, the scope waits instead. It stays on its thread, as the scope does:
+/// Dropping it waits, without a panic; its error then comes from [`scope`]. While a panic unwinds, the scope waits instead.
+///
+/// ```
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let mut sums = [[1u64; 4]; 3];
+/// dlmpi::scope(|scope| {
+///     let mut requests = Vec::new();
+///     for sum in &mut sums {
+///         requests.push(world.immediate_all_reduce(scope, sum, dlmpi::Op::Sum)?);
+///     }
+///     // In any order, and one not at all.
+///     requests.pop().map_or(Ok(()), |last| last.wait().map(|_| ()))
+/// })?;
+/// assert_eq!(sums, [[world.size() as u64; 4]; 3]);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
+///
+/// It stays on its thread, as the scope does:
 ///
 /// ```compile_fail
 /// let universe = dlmpi::initialize().unwrap();
@@ -301,7 +338,32 @@ impl<'scope, B: Borrowed<'scope>> Drop for Request<'scope, B> {
 }
 
 /// A borrow that a request puts away while MPI works on the memory behind it, and what [`Request::wait`] gives back:
-/// nothing, a mutable reference, one on the root alone, or one with the status of a message.
+/// nothing, a mutable reference, one on the root alone, or one with the status of a message. Programs name it where they
+/// keep requests of any kind; they cannot implement it.
+///
+/// ```
+/// use dlmpi::{Borrowed, Op, Request, Result};
+///
+/// /// Something to compute as long as an operation is under way.
+/// fn meanwhile<'scope, B: Borrowed<'scope>>(
+///     request: Request<'scope, B>,
+///     mut work: impl FnMut(),
+/// ) -> Result<B> {
+///     while !request.is_done() {
+///         work();
+///     }
+///     request.wait()
+/// }
+///
+/// let universe = dlmpi::initialize()?;
+/// let (world, mut sum) = (universe.world(), [1f32; 8]);
+/// dlmpi::scope(|scope| {
+///     let request = world.immediate_all_reduce(scope, &mut sum, Op::Sum)?;
+///     meanwhile(request, std::thread::yield_now).map(|_| ())
+/// })?;
+/// assert_eq!(sum, [world.size() as f32; 8]);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 pub trait Borrowed<'scope>: private::Sealed + Sized {
     /// How it is put away.
     #[doc(hidden)]

@@ -7,6 +7,15 @@ use crate::error::{Error, Result};
 /// A tensor's memory, described and lent for as long as `'a`.
 ///
 /// It holds whatever must live meanwhile: a copy with resolved bits, a mark on a CUDA stream.
+///
+/// ```
+/// use dlmpi::{DType, Tensor};
+///
+/// let samples = vec![0f32; 6];
+/// let loan = samples.lend()?; // `samples` cannot change while it is there
+/// assert_eq!((loan.view().layout().shape(), loan.view().dtype()), (&[6][..], DType::F32));
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 pub struct Loan<'a> {
     view: View,
     #[expect(dead_code, reason = "it is held, never used")]
@@ -25,6 +34,30 @@ impl std::fmt::Debug for Loan<'_> {
 
 impl<'a> Loan<'a> {
     /// Lends memory that the lender itself keeps.
+    ///
+    /// ```
+    /// use dlmpi::{Error, Loan, Tensor};
+    ///
+    /// /// A picture, of which the alpha values are not sent.
+    /// struct Picture { rgba: Vec<u8> }
+    ///
+    /// // SAFETY:
+    /// // - The vector keeps the memory, and cannot change while it is borrowed.
+    /// unsafe impl Tensor for Picture {
+    ///     fn lend(&self) -> Result<Loan<'_>, Error> {
+    ///         let (data, pixels) = (self.rgba.as_ptr().cast_mut(), self.rgba.len() as i64 / 4);
+    ///         let (shape, strides) = ([pixels, 3], [4, 1]);
+    ///         // SAFETY:
+    ///         // - Three of every four bytes of the vector.
+    ///         let view = unsafe {
+    ///             dlmpi::View::from_parts(data, &shape, Some(&strides), dlmpi::DType::U8, dlmpi::Device::CPU, true)
+    ///         }?;
+    ///         Ok(Loan::new(view))
+    ///     }
+    /// }
+    /// assert_eq!(Picture { rgba: vec![0; 8] }.lend()?.view().numel(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn new(view: View) -> Loan<'a> {
         Loan { view, keep: None }
     }
@@ -117,6 +150,21 @@ pub unsafe trait Tensor {
 
 /// A tensor that can be received into.
 ///
+/// ```
+/// use dlmpi::{Op, TensorMut};
+///
+/// /// Any tensor will do.
+/// fn normalise(comm: &dlmpi::Comm<'_>, tensor: &mut dyn TensorMut) -> dlmpi::Result<()> {
+///     comm.all_reduce(tensor, Op::Avg)
+/// }
+///
+/// let universe = dlmpi::initialize()?;
+/// let mut mean = vec![2f64; 3];
+/// normalise(&universe.world(), &mut mean)?;
+/// assert_eq!(mean, [2.0; 3]);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
+///
 /// Not every type can: of a `bool` only two of 256 bytes are values.
 ///
 /// ```compile_fail
@@ -136,14 +184,74 @@ pub unsafe trait TensorMut: Tensor {
     /// - As for [`Tensor::lend`]; besides where elements share memory, or the memory may not be written.
     fn lend_mut(&mut self) -> Result<Loan<'_>>;
 
-    /// Told after its memory was written: where a framework counts versions, here is where.
+    /// Told after its memory was written, and after a call that failed on the way: where a framework counts versions, here is
+    /// where.
+    ///
+    /// ```
+    /// use dlmpi::{Error, Loan, Tensor, TensorMut};
+    ///
+    /// struct Counted { data: Vec<f32>, version: u64 }
+    ///
+    /// // SAFETY:
+    /// // - It is its vector.
+    /// unsafe impl Tensor for Counted {
+    ///     fn lend(&self) -> Result<Loan<'_>, Error> {
+    ///         self.data.lend()
+    ///     }
+    /// }
+    /// // SAFETY:
+    /// // - It is its vector.
+    /// unsafe impl TensorMut for Counted {
+    ///     fn lend_mut(&mut self) -> Result<Loan<'_>, Error> {
+    ///         self.data.lend_mut()
+    ///     }
+    ///     fn wrote(&mut self) {
+    ///         self.version += 1;
+    ///     }
+    /// }
+    ///
+    /// let universe = dlmpi::initialize()?;
+    /// let mut tensor = Counted { data: vec![1.0; 2], version: 0 };
+    /// universe.world().broadcast(&mut tensor, 0)?;
+    /// assert_eq!(tensor.version, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
     fn wrote(&mut self) {}
 }
 
 /// A tensor whose memory is reached by its borrow alone, so that an operation may work on it while other code runs.
 ///
-/// What [`crate::scope`] starts needs it. A `tch::Tensor` is none: its clones share its memory, and may resize it. Nor is
-/// what safe code may change behind a shared borrow:
+/// What [`crate::scope`] starts needs it. Numbers, slices, vectors, and arrays of `ndarray` are; a type of your own that owns
+/// its memory can be:
+///
+/// ```
+/// use dlmpi::{Error, Exclusive, Loan, Tensor};
+///
+/// struct Row(Vec<f64>);
+///
+/// // SAFETY:
+/// // - It is its vector.
+/// unsafe impl Tensor for Row {
+///     fn lend(&self) -> Result<Loan<'_>, Error> {
+///         self.0.lend()
+///     }
+/// }
+/// // SAFETY:
+/// // - A vector moves or changes its memory by a mutable borrow only.
+/// unsafe impl Exclusive for Row {}
+///
+/// let universe = dlmpi::initialize()?;
+/// let (world, row) = (universe.world(), Row(vec![1.0; 3]));
+/// let mut sum = [0f64; 3];
+/// dlmpi::scope(|scope| {
+///     world.immediate_all_reduce_into(scope, &row, &mut sum, dlmpi::Op::Sum)?.wait().map(|_| ())
+/// })?;
+/// assert_eq!(sum, [world.size() as f64; 3]);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// A `tch::Tensor` is none: its clones share its memory, and may resize it. Nor is what safe code may change behind a shared
+/// borrow:
 ///
 /// ```compile_fail
 /// let universe = dlmpi::initialize().unwrap();

@@ -163,7 +163,9 @@ pub fn run<'py>(
             return Err(why);
         }
     }
-    let done = interrupt::wait(py, || tensor_comm::run(&comm, &call));
+    // SAFETY:
+    // - `loans` keeps the tensors' memory.
+    let done = interrupt::wait(py, || unsafe { tensor_comm::run(&comm, &call) });
     // Also after an error: MPI may have written before it failed.
     let told = loans.wrote(py);
     done.map_err(core)?;
@@ -210,7 +212,9 @@ pub fn begin<'py>(
 ) -> PyResult<Pending> {
     let (call, loans) = lent(py, mpi4py, row, comm, slots)?;
     let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
-    py.detach(|| tensor_comm::begin(&comm, &call, keep))
+    // SAFETY:
+    // - `keep` keeps the tensors' memory.
+    py.detach(|| unsafe { tensor_comm::begin(&comm, &call, keep) })
         .map(|handle| Pending::new(handle, None))
         .map_err(|error| errors::operation(py, error))
 }

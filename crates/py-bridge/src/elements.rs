@@ -84,7 +84,9 @@ pub fn posted(
     blocks: usize,
     (flow, direct): (Flow, bool),
 ) -> PyResult<Posted> {
-    let make = || Posted::new(mpi, arg, name, blocks, flow, direct);
+    // SAFETY:
+    // - The caller's loans keep the memory, as long as the request that works on it.
+    let make = || unsafe { Posted::new(mpi, arg, name, blocks, flow, direct) };
     match in_place(arg) {
         true => make(),
         false => py.detach(make),

@@ -33,7 +33,10 @@ pub fn all_reduce_many(
             return Err(why);
         }
     };
-    let done = interrupt::wait(py, || tensor_comm::all_reduce_many(&comm, &views, op));
+    // SAFETY:
+    // - `held` keeps the tensors' memory.
+    let reduce = || unsafe { tensor_comm::all_reduce_many(&comm, &views, op) };
+    let done = interrupt::wait(py, reduce);
     // Also after an error: some may have been written before it.
     let told = Held::all_wrote(&held, py);
     done.map_err(core)?;

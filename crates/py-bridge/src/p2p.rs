@@ -115,8 +115,10 @@ pub fn send<'py>(
         return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
-    interrupt::wait(py, || tensor_comm::send(&comm, mode, &part, dest, tag))
-        .map_err(|error| errors::operation(py, error))?;
+    // SAFETY:
+    // - `loans` keeps the tensor's memory.
+    let send = || unsafe { tensor_comm::send(&comm, mode, &part, dest, tag) };
+    interrupt::wait(py, send).map_err(|error| errors::operation(py, error))?;
     Ok(Outcome::Done)
 }
 
@@ -138,9 +140,10 @@ pub fn recv<'py>(
         return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
-    let done = interrupt::wait(py, || {
-        tensor_comm::recv(&comm, &part, source, tag, status.get())
-    });
+    // SAFETY:
+    // - `loans` keeps the tensor's memory.
+    let recv = || unsafe { tensor_comm::recv(&comm, &part, source, tag, status.get()) };
+    let done = interrupt::wait(py, recv);
     let told = loans.wrote(py);
     done.map_err(|error| errors::operation(py, error))?;
     told?;
@@ -167,7 +170,9 @@ pub fn sendrecv<'py>(
         return Ok(Outcome::Raw);
     };
     loans.order.wait(py)?;
-    let done = interrupt::wait(py, || {
+    // SAFETY:
+    // - `loans` keeps the tensors' memory.
+    let done = interrupt::wait(py, || unsafe {
         tensor_comm::sendrecv(
             &comm,
             &send,
@@ -201,7 +206,9 @@ pub fn begin_send<'py>(
     let part = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)?.ok_or_else(raw)?;
     loans.order.wait(py)?;
     let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
-    py.detach(|| tensor_comm::begin_send(&comm, &part, dest, tag, keep))
+    // SAFETY:
+    // - `keep` keeps the tensor's memory.
+    py.detach(|| unsafe { tensor_comm::begin_send(&comm, &part, dest, tag, keep) })
         .map(|handle| Pending::new(handle, None))
         .map_err(|error| errors::operation(py, error))
 }
@@ -222,7 +229,9 @@ pub fn begin_recv<'py>(
     let part = part(&mut loans, py, &params[0], slots[0].as_deref(), source)?.ok_or_else(raw)?;
     loans.order.wait(py)?;
     let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
-    py.detach(|| tensor_comm::begin_recv(&comm, &part, source, tag, keep))
+    // SAFETY:
+    // - `keep` keeps the tensor's memory.
+    py.detach(|| unsafe { tensor_comm::begin_recv(&comm, &part, source, tag, keep) })
         .map(|(handle, envelope)| Pending::new(handle, Some(envelope)))
         .map_err(|error| errors::operation(py, error))
 }

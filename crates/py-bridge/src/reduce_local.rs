@@ -41,7 +41,9 @@ pub fn reduce_local(
         return Ok(false);
     };
     loans.order.wait(py)?;
-    let done = py.detach(|| tensor_comm::reduce_local(mpi, &input, &inout, op));
+    // SAFETY:
+    // - `loans` keeps the tensors' memory.
+    let done = py.detach(|| unsafe { tensor_comm::reduce_local(mpi, &input, &inout, op) });
     let told = loans.wrote(py);
     done.map_err(|error| errors::operation(py, error))?;
     told.map(|()| true)

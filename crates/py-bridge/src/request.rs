@@ -249,7 +249,9 @@ pub fn start(
     borrowed: Borrowed,
 ) -> PyResult<(u64, Pending)> {
     let keep: Box<dyn Keep> = Box::new(borrowed);
-    let handle = py.detach(|| tensor_comm::start(&comm, call, keep));
+    // SAFETY:
+    // - `keep` keeps the tensors' memory.
+    let handle = py.detach(|| unsafe { tensor_comm::start(&comm, call, keep) });
     make(
         py,
         comm.mpi(),

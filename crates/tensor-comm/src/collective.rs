@@ -20,7 +20,11 @@ use crate::{movement, reduction};
 /// Everything that can be found on this rank is found before MPI is entered. Where the call is checked
 /// ([`crate::Check`]) a refusal travels in the check, so that every rank raises; elsewhere the other ranks
 /// are then still waiting for this one. What MPI reports comes as [`Error::Mpi`].
-pub fn run(comm: &Comm, call: &Call) -> Result<()> {
+///
+/// # Safety
+/// - Until this returns, every view of `call` describes memory that is there. Nobody writes what is sent; nobody else reads or
+///   writes what is received into.
+pub unsafe fn run(comm: &Comm, call: &Call) -> Result<()> {
     let gate = Gate::open(*comm, call.kind)?;
     let _watched = gate.watch(|| Brief::of(call));
     let mut span = gate.trace(|| Brief::of(call));

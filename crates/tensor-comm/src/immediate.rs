@@ -23,8 +23,13 @@ const ATTEMPTS: u32 = 64;
 ///
 /// # Errors
 /// As [`begin`].
-pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
-    let handle = begin(comm, call, keep)?;
+///
+/// # Safety
+/// - As for [`begin`].
+pub unsafe fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
+    // SAFETY:
+    // - The caller's promise.
+    let handle = unsafe { begin(comm, call, keep) }?;
     // What ended at once is not left to it.
     engine::carry(&handle)?;
     Ok(handle)
@@ -39,7 +44,11 @@ pub fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
 ///
 /// # Errors
 /// As [`crate::run`]; besides [`Error::State`] below `MPI_THREAD_MULTIPLE`. Nothing was started then.
-pub fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
+///
+/// # Safety
+/// - Until the operation has ended, every view of `call` describes memory that is there, for which `keep` may answer. Nobody
+///   writes what is sent; nobody else reads or writes what is received into.
+pub unsafe fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
     let (gate, collective, brief) = make(comm, call)?;
     Ok(Rest::of(&gate, collective, brief).keep(keep))
 }

@@ -16,7 +16,11 @@ use crate::watch::About;
 /// # Errors
 /// A tensor that cannot be read from the host, MPI's own errors, and [`crate::Error::State`] below
 /// `MPI_THREAD_MULTIPLE`. Nothing was sent then.
-pub fn begin_send(
+///
+/// # Safety
+/// - Until the operation has ended, every view of `part` describes memory that is there, for which `keep` may answer. Nobody
+///   writes what is sent; nobody else reads or writes what is received into.
+pub unsafe fn begin_send(
     comm: &Comm,
     part: &Part,
     dest: i32,
@@ -38,7 +42,10 @@ pub fn begin_send(
 ///
 /// # Errors
 /// As for [`begin_send`].
-pub fn begin_recv(
+///
+/// # Safety
+/// - As for [`begin_send`].
+pub unsafe fn begin_recv(
     comm: &Comm,
     part: &Part,
     source: i32,

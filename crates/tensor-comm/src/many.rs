@@ -56,7 +56,10 @@ struct Bucket {
 /// # Errors
 /// As [`crate::run`]; besides [`Error::Value`] where two tensors share memory, and where exactly one plain
 /// MPI call per collective was asked for.
-pub fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
+///
+/// # Safety
+/// - Until this returns, every view describes memory that is there, and that nobody else reads or writes.
+pub unsafe fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Allreduce)?;
     let _watched = gate.watch(|| Brief::of_many(tensors, op));
     let mut span = gate.trace(|| Brief::of_many(tensors, op));

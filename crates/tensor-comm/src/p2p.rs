@@ -162,7 +162,11 @@ fn given(comm: Comm, part: &Part, peer: i32) -> Result<bool> {
 ///
 /// # Errors
 /// A tensor that cannot be read from the host, or MPI's own errors.
-pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Result<()> {
+///
+/// # Safety
+/// - Until this returns, every view of `part` describes memory that is there. Nobody writes what is sent; nobody else reads or
+///   writes what is received into.
+pub unsafe fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Result<()> {
     let (mpi, raw) = (comm.mpi(), comm.raw());
     let mut span = trace::begin(None, || Brief::message(mode.name(), part, dest));
     let message = Message::sending(*comm, part, dest, false)?;
@@ -189,7 +193,17 @@ pub fn send(comm: &Comm, mode: SendMode, part: &Part, dest: i32, tag: i32) -> Re
 ///
 /// # Errors
 /// A tensor that cannot be written, or MPI's own errors.
-pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) -> Result<()> {
+///
+/// # Safety
+/// - Until this returns, every view of `part` describes memory that is there. Nobody writes what is sent; nobody else reads or
+///   writes what is received into.
+pub unsafe fn recv(
+    comm: &Comm,
+    part: &Part,
+    source: i32,
+    tag: i32,
+    status: StatusPtr,
+) -> Result<()> {
     let mut span = trace::begin(None, || Brief::message("Recv", part, source));
     let message = Message::receiving(*comm, part, source)?;
     trace::takes(&mut span, || Taken::message(&message.side));
@@ -208,8 +222,11 @@ pub fn recv(comm: &Comm, part: &Part, source: i32, tag: i32, status: StatusPtr) 
 ///
 /// # Errors
 /// As for [`send`] and [`recv`].
+///
+/// # Safety
+/// - As for [`send`] and [`recv`]; the two may share memory.
 #[allow(clippy::too_many_arguments, reason = "MPI's own signature")]
-pub fn sendrecv(
+pub unsafe fn sendrecv(
     comm: &Comm,
     send: &Part,
     dest: i32,

@@ -76,7 +76,11 @@ impl Posted {
     /// # Errors
     /// Memory that cannot be reached, that is not writable or shared where it is written, or counts that
     /// this MPI library cannot take.
-    pub fn new(
+    ///
+    /// # Safety
+    /// - As long as this is there, and MPI works on it, every view of `arg` describes memory that is there; nobody writes what is
+    ///   sent, and nobody else reads or writes what is received into.
+    pub unsafe fn new(
         mpi: &'static Mpi,
         arg: &Arg,
         name: &str,

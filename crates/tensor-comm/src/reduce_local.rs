@@ -20,7 +20,11 @@ const NAME: &str = "Reduce_local";
 ///
 /// # Errors
 /// Tensors that do not match, an operation without a meaning for them, and what MPI reports.
-pub fn reduce_local(mpi: &'static Mpi, input: &Part, inout: &Part, op: Op) -> Result<()> {
+///
+/// # Safety
+/// - Until this returns, the view of both parts describes memory that is there. Nobody writes what is sent; nobody else reads or
+///   writes what is received into.
+pub unsafe fn reduce_local(mpi: &'static Mpi, input: &Part, inout: &Part, op: Op) -> Result<()> {
     let (dtype, elements) = (inout.view().dtype(), inout.count());
     if input.view().dtype() != dtype {
         return Err(value_error!(

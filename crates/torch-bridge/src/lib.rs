@@ -22,6 +22,8 @@ mod python;
 pub use {all_reduce::AllReduce, python::Torch};
 
 #[cfg(feature = "tch")]
+mod asked;
+#[cfg(feature = "tch")]
 pub use tch;
 #[cfg(feature = "tch")]
 pub mod tensor;

@@ -5,10 +5,10 @@
 //! plain strided memory is refused in words. On a CUDA device everything queued has happened before memory is lent.
 //! **Never run on a GPU.**
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use dlpack_core::{DType, Device, DeviceKind, View};
 use tch::{Kind, TchError, Tensor};
+
+use crate::asked::{self, Asked};
 
 /// Why a tensor is not lent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,13 +129,13 @@ pub unsafe fn adopt(view: &View) -> Result<Tensor, Refused> {
 
 /// Refuses what has no strided memory, as far as torch can be asked without failing.
 fn dense(tensor: &Tensor) -> Result<(), Refused> {
-    if !tensor.defined() {
+    if !asked::defined(tensor) {
         return Err(Refused(
             "the tensor is undefined, as the gradient of a variable is before its first backward pass"
                 .to_owned(),
         ));
     }
-    if tensor.is_sparse() || tensor.is_mkldnn() {
+    if asked::apart(tensor) {
         return Err(Refused(NO_MEMORY.to_owned()));
     }
     Ok(())
@@ -172,43 +172,37 @@ fn describe(tensor: &Tensor) -> Result<View, Refused> {
                 "{kind:?} is a quantised type; pass `int_repr()`, and move scale and zero point apart"
             ))
         })?;
-    // tch panics where torch refuses: compressed sparse, nested and wrapped tensors have no strides.
-    let asked = catch_unwind(AssertUnwindSafe(|| {
-        (
-            tensor.size(),
-            tensor.stride(),
-            tensor.data_ptr(),
-            tensor.device(),
-        )
-    }));
-    let (shape, strides, data, device) = asked.map_err(|_| Refused(NO_MEMORY.to_owned()))?;
+    let no_memory = || Refused(NO_MEMORY.to_owned());
+    let Asked {
+        shape,
+        strides,
+        data,
+        device,
+    } = asked::ask(tensor).ok_or_else(no_memory)?;
     let device = match device {
-        tch::Device::Cpu => Device::CPU,
-        tch::Device::Cuda(index) => {
-            tch::Cuda::synchronize(index as i64);
-            Device::cuda(index as i32)
+        -1 => Device::CPU,
+        index @ 0.. => {
+            tch::Cuda::synchronize(i64::from(index));
+            Device::cuda(index)
         }
-        other => {
-            return Err(Refused(format!(
-                "the tensor is on {other:?}, whose memory cannot be reached; move it to the CPU first"
-            )));
+        _ => {
+            return Err(Refused(
+                "the tensor is on a device (MPS, Vulkan, meta) whose memory cannot be reached; move it to the CPU first"
+                    .to_owned(),
+            ));
         }
     };
     let item = dtype.itemsize().unwrap_or(1) as i64;
-    let strides: Option<Vec<i64>> = strides.iter().map(|step| step.checked_mul(item)).collect();
-    let strides = strides.ok_or_else(|| Refused(NO_MEMORY.to_owned()))?;
+    let in_bytes = |steps: Vec<i64>| -> Option<Vec<i64>> {
+        steps.iter().map(|step| step.checked_mul(item)).collect()
+    };
+    let strides = match strides.filter(|_| !shape.contains(&0)) {
+        Some(steps) => Some(in_bytes(steps).ok_or_else(no_memory)?),
+        None => None,
+    };
     // SAFETY:
     // - torch keeps every element that sizes and strides reach inside the tensor's storage, as long as that is not
     //   resized, which needs a call on the tensor or a clone of it; who acts on the view answers for that.
-    let view = unsafe {
-        View::from_parts(
-            data.cast(),
-            &shape,
-            (!shape.contains(&0)).then_some(&strides),
-            dtype,
-            device,
-            false,
-        )
-    };
+    let view = unsafe { View::from_parts(data, &shape, strides.as_deref(), dtype, device, false) };
     view.map_err(|error| Refused(error.to_string()))
 }

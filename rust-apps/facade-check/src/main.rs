@@ -3,9 +3,11 @@
 //!
 //!     mpiexec -n 3 facade-check             over an MPI that dlmpi starts
 //!     mpiexec -n 3 facade-check --rsmpi     over a communicator of rsmpi's
+//!     mpiexec -n 3 facade-check --single     MPI without threads
 //!     mpiexec -n 3 facade-check --late      rank 0 never comes: DLMPI_TIMEOUT is to end the job
 
 mod arrays;
+mod hostile;
 mod immediate;
 mod plain;
 
@@ -16,7 +18,7 @@ use dlmpi::{Comm, Result};
 /// One check; a panic ends the job.
 type Check = fn(&Comm<'_>) -> Result<()>;
 
-const CHECKS: [(&str, Check); 21] = [
+const CHECKS: [(&str, Check); 26] = [
     ("sums of every layout and size", arrays::sums),
     ("16-bit floats are added up in f32", arrays::halves),
     ("collectives move strided arrays", arrays::movements),
@@ -56,6 +58,14 @@ const CHECKS: [(&str, Check); 21] = [
         "errors nobody waited for come from the scope",
         immediate::unseen,
     ),
+    ("what one rank does wrong all hear of", hostile::deeds),
+    (
+        "a panic while a tensor is lent begins nothing",
+        hostile::panics,
+    ),
+    ("tensors without elements", hostile::nothing),
+    ("shared arrays change their own copy", hostile::shared),
+    ("elements and errors of other types", hostile::own_types),
 ];
 
 fn run(comm: &Comm<'_>) -> Result<()> {
@@ -95,6 +105,12 @@ fn over_rsmpi() -> Result<()> {
     run(&comm)
 }
 
+fn without_threads() -> Result<()> {
+    let universe = mpi::initialize().expect("MPI was not started before");
+    let world = universe.world();
+    hostile::without_threads(&Comm::from_rsmpi(&world)?)
+}
+
 fn main() -> ExitCode {
     // A panic of one rank must not leave the others waiting: dlmpi's universe ends the job, rsmpi's does not.
     let hook = std::panic::take_hook();
@@ -102,8 +118,11 @@ fn main() -> ExitCode {
         hook(info);
         std::process::exit(101);
     }));
-    let rsmpi = std::env::args().any(|argument| argument == "--rsmpi");
-    let result = if rsmpi { over_rsmpi() } else { over_dlmpi() };
+    let result = match std::env::args().nth(1).as_deref() {
+        Some("--single") => without_threads(),
+        _ if std::env::args().any(|argument| argument == "--rsmpi") => over_rsmpi(),
+        _ => over_dlmpi(),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

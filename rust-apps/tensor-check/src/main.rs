@@ -59,6 +59,12 @@ fn comm(mpi: &'static Mpi, comm: &SimpleCommunicator) -> Result<Comm> {
     Comm::new(mpi, unsafe { rsmpi::comm(comm) })
 }
 
+fn run(comm: &Comm, call: &Call) -> Result<()> {
+    // SAFETY:
+    // - All tensors here are vectors and arrays of the functions that call this, and apart from each other.
+    unsafe { tensor_comm::run(comm, call) }
+}
+
 /// `1 + 2 + ... + n`.
 fn triangle(n: i32) -> f32 {
     (n * (n + 1) / 2) as f32
@@ -74,7 +80,7 @@ fn strided(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
     let mut send = vec![(rank + 1) as f32; 21];
     let mut recv = vec![-1f32; 33];
     let (from, to) = (every(&mut send, 2), every(&mut recv, 3));
-    tensor_comm::run(
+    run(
         &comm,
         &call(CallKind::Allreduce, Arg::Part(from), Arg::Part(to)),
     )?;
@@ -87,7 +93,7 @@ fn strided(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
     }
     let mut half = vec![bfloat16((rank + 1) as f32); 7];
     let whole = every(&mut half, 1);
-    tensor_comm::run(
+    run(
         &comm,
         &call(CallKind::Allreduce, Arg::InPlace, Arg::Part(whole)),
     )?;
@@ -101,14 +107,21 @@ fn messages(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
     let mut send: Vec<f32> = (0..10).map(|i| (10 * rank + i) as f32).collect();
     let mut recv = vec![-1f32; 20];
     let (from, to) = (every(&mut send, 1), every(&mut recv, 2));
-    tensor_comm::sendrecv(&comm, &from, right, 3, &to, left, 3, StatusPtr::ignore())?;
+    let ignored = StatusPtr::ignore();
+    // SAFETY:
+    // - The vectors live on, apart from each other.
+    unsafe { tensor_comm::sendrecv(&comm, &from, right, 3, &to, left, 3, ignored) }?;
     assert!(
         (0..10).all(|i| recv[2 * i] == (10 * left) as f32 + i as f32 && recv[2 * i + 1] == -1.0)
     );
     if rank == 0 {
-        tensor_comm::send(&comm, SendMode::Synchronous, &from, 1, 4)?;
+        // SAFETY:
+        // - As above.
+        unsafe { tensor_comm::send(&comm, SendMode::Synchronous, &from, 1, 4) }?;
     } else if rank == 1 {
-        tensor_comm::recv(&comm, &to, 0, 4, StatusPtr::ignore())?;
+        // SAFETY:
+        // - As above.
+        unsafe { tensor_comm::recv(&comm, &to, 0, 4, StatusPtr::ignore()) }?;
         assert!((0..10).all(|i| recv[2 * i] == i as f32));
     }
     Ok(())
@@ -124,7 +137,9 @@ fn non_blocking(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
         .map(|x| {
             let part = every(x, 2);
             let reduce = call(CallKind::Allreduce, Arg::InPlace, Arg::Part(part));
-            tensor_comm::start(&comm, &reduce, Box::new(()))
+            // SAFETY:
+            // - The vectors live until all handles have been waited for.
+            unsafe { tensor_comm::start(&comm, &reduce, Box::new(())) }
         })
         .collect::<Result<_>>()?;
     handles.iter().rev().try_for_each(|handle| handle.wait())?;
@@ -153,7 +168,7 @@ fn made_and_dropped(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()>
         };
         let mut one = [1f32];
         let part = every(&mut one, 1);
-        tensor_comm::run(
+        run(
             &comm(mpi, &made)?,
             &call(CallKind::Allreduce, Arg::InPlace, Arg::Part(part)),
         )?;
@@ -167,7 +182,7 @@ fn disagreement(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
     let comm = comm(mpi, &made)?;
     let mut data = vec![1f32; 4 + usize::from(world.rank() == 0)];
     let part = every(&mut data, 1);
-    let outcome = tensor_comm::run(
+    let outcome = run(
         &comm,
         &call(CallKind::Allreduce, Arg::InPlace, Arg::Part(part)),
     );
@@ -179,7 +194,7 @@ fn disagreement(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
     }
     let mut data = vec![2f32; 3];
     let part = every(&mut data, 1);
-    tensor_comm::run(
+    run(
         &comm,
         &call(CallKind::Allreduce, Arg::InPlace, Arg::Part(part)),
     )?;
