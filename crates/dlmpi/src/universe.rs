@@ -63,13 +63,18 @@ pub fn initialize() -> Result<Universe> {
 /// As [`initialize`], with the MPI library of that path.
 ///
 /// ```
-/// let error = dlmpi::initialize_from("/nowhere/libmpi.so".as_ref()).unwrap_err();
+/// // SAFETY:
+/// // - There is no such file; of an MPI's own library it is as true.
+/// let error = unsafe { dlmpi::initialize_from("/nowhere/libmpi.so".as_ref()) }.unwrap_err();
 /// assert_eq!(error.kind(), dlmpi::ErrorKind::Library);
 /// ```
 ///
 /// # Errors
 /// - As for [`initialize`]; besides [`crate::ErrorKind::Library`] where another library is in use already.
-pub fn initialize_from(library: &Path) -> Result<Universe> {
+///
+/// # Safety
+/// - `library`, if it is there, is an MPI library: to open a file is to run its code, and its functions are called as MPI's.
+pub unsafe fn initialize_from(library: &Path) -> Result<Universe> {
     start(Some(library))
 }
 

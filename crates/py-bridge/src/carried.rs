@@ -97,7 +97,9 @@ impl Carried {
     }
 }
 
-impl Issue for Carried {
+// SAFETY:
+// - The request comes from the call that is made there, and this keeps what the call was given.
+unsafe impl Issue for Carried {
     fn issue(&mut self, comm: mpi_runtime::Comm) -> Result<Request> {
         // The interpreter's lock is waited for here, like any other call of mpi4py's.
         let issued = Python::try_attach(|py| {

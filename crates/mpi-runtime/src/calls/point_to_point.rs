@@ -200,7 +200,10 @@ impl Mpi {
     }
 
     /// `MPI_Cancel`: asks that a request be cancelled. It must still be completed.
-    pub fn cancel(&self, request: Request) -> Result<()> {
+    ///
+    /// # Safety
+    /// - `request` is one of this library's, and has not been completed.
+    pub unsafe fn cancel(&self, request: Request) -> Result<()> {
         // MPI_Cancel takes a pointer to the request, but leaves the handle as it is.
         call!(self, "MPI_Cancel", cancel(&mut native) => native from request.native()).0
     }

@@ -43,7 +43,11 @@ enum Stage {
 }
 
 /// A collective whose call to MPI somebody else makes, because only he can read its arguments.
-pub trait Issue: Send {
+///
+/// # Safety
+/// - The request that [`issue`](Issue::issue) returns has not been completed, and nobody else completes it; what MPI reads and
+///   writes stays until then.
+pub unsafe trait Issue: Send {
     /// Calls MPI on `comm`, once; the request is the caller's to complete. What it reads and writes must
     /// stay where it is until then.
     ///
