@@ -51,7 +51,9 @@ pub fn lend<'py>(
         return Err(errors::unbound());
     };
     loans.order.wait(py)?;
-    let posted = Posted::copied(mpi, &arg, name, blocks, flow).map_err(core)?;
+    // SAFETY:
+    // - The loans keep the memory, as long as what is made of this.
+    let posted = unsafe { Posted::copied(mpi, &arg, name, blocks, flow) }.map_err(core)?;
     let Some(held) = loans.into_borrowed().only() else {
         return Ok(msg.clone());
     };

@@ -100,7 +100,10 @@ impl Posted {
     ///
     /// # Errors
     /// As [`Posted::new`].
-    pub fn copied(
+    ///
+    /// # Safety
+    /// - As for [`Posted::new`].
+    pub unsafe fn copied(
         mpi: &'static Mpi,
         arg: &Arg,
         name: &str,
@@ -109,7 +112,9 @@ impl Posted {
     ) -> Result<Posted> {
         let mut posted = match arg {
             Arg::Part(part) => Posted::part(mpi, part, blocks, flow, false, false)?,
-            _ => Posted::new(mpi, arg, name, blocks, flow, false)?,
+            // SAFETY:
+            // - The caller's promise.
+            _ => unsafe { Posted::new(mpi, arg, name, blocks, flow, false) }?,
         };
         posted.side.compact(true)?;
         if let (Arg::Blocks(each), Counts::Each(..)) = (arg, &posted.counts) {
