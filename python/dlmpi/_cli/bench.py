@@ -176,15 +176,14 @@ def _gloo(world: Any) -> Any:
 
 
 def _progress(first: bool, done: int, total: int) -> None:
-    if first and sys.stderr.isatty():
-        filled = 40 * done // total
-        end = "\n" if done == total else ""
-        print(
-            f"\r[{'#' * filled}{'.' * (40 - filled)}] {done}/{total}",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
+    """Draw the bar: over itself on a terminal, else, as behind mpiexec, a line per tenth."""
+    live = sys.stderr.isatty()
+    if not first or not (live or 10 * done // total > 10 * (done - 1) // total):
+        return
+    filled = 40 * done // total
+    bar = f"[{'#' * filled}{'.' * (40 - filled)}] {done}/{total}"
+    end = "" if live and done < total else "\n"
+    print(f"\r{bar}" if live else bar, end=end, file=sys.stderr, flush=True)
 
 
 def _size(nbytes: int) -> str:
