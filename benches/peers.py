@@ -1,13 +1,14 @@
 """What users of gloo and of plain mpi4py see when a rank goes wrong: rows of docs/safety.md.
 
-    python benches/peers.py gloo
-    python benches/peers.py mpi4py    # starts the mpiexec beside this Python
+    python benches/peers.py gloo [only FAULT]
+    python benches/peers.py mpi4py [only FAULT]    # starts the mpiexec beside this Python
 
 Each fault runs on two ranks of its own, for at most LIMIT seconds; a line says what came of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -135,17 +136,20 @@ def watch(fault: str, processes: list[subprocess.Popen[str]]) -> None:
         time.sleep(0.1)
     for number, process in enumerate(processes):
         hung = process.poll() is None
-        if hung:
+        # Also children that were forked and still hold the pipe.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         lines = process.communicate()[0].strip().splitlines()
         ended = f"hung for {LIMIT:g} s" if hung else f"exit code {process.returncode}"
         print(f"{fault}: {number}: {ended}: {' | '.join(lines[-2:])[:300]}", flush=True)
 
 
-def main(peer: str) -> None:
+def main(peer: str, only: str = "") -> None:
     folder = tempfile.mkdtemp()
     starts = [sys.executable, str(Path(__file__).resolve()), peer]
     for fault in GLOO if peer == "gloo" else MPI4PY:
+        if only not in ("", fault):
+            continue
         store = tempfile.mkdtemp(dir=folder)
         commands = [[*starts, fault, str(rank), store] for rank in range(2)]
         if peer == "mpi4py":
@@ -169,6 +173,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case [("gloo" | "mpi4py") as name]:
             main(name)
+        case [("gloo" | "mpi4py") as name, "only", fault]:
+            main(name, fault)
         case ["gloo", fault, rank, folder]:
             gloo(fault, int(rank), folder)
         case ["mpi4py", fault]:
