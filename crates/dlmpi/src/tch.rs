@@ -1,6 +1,7 @@
 //! Tensors of tch, and data-parallel training with them.
 //!
-//! ```no_run
+#![cfg_attr(feature = "tch-doc-only", doc = "```no_run")]
+#![cfg_attr(not(feature = "tch-doc-only"), doc = "```")]
 //! use dlmpi::tch::{average_grads, broadcast_vars, torch};
 //! use torch::nn::{self, Module, OptimizerConfig};
 //!
@@ -10,7 +11,8 @@
 //! let model = nn::linear(vars.root(), 64, 10, Default::default());
 //! let mut optimizer = nn::Sgd::default().build(&vars, 0.1).expect("variables");
 //! broadcast_vars(&world, &vars, 0)?;
-//! # let (rows, labels) = (torch::Tensor::new(), torch::Tensor::new());
+//! # let rows = torch::Tensor::ones([12, 64], (torch::Kind::Float, torch::Device::Cpu));
+//! # let labels = torch::Tensor::zeros([12], (torch::Kind::Int64, torch::Device::Cpu));
 //! let loss = model.forward(&rows).cross_entropy_for_logits(&labels);
 //! optimizer.zero_grad();
 //! loss.backward();
@@ -67,6 +69,23 @@ unsafe impl TensorMut for torch::Tensor {
 /// Copies the root's variables to all ranks, whatever they were initialised with. Collective: every rank has the same
 /// variables by name, kind and shape.
 ///
+#[cfg_attr(feature = "tch-doc-only", doc = "```no_run")]
+#[cfg_attr(not(feature = "tch-doc-only"), doc = "```")]
+/// use dlmpi::tch::{broadcast_vars, torch};
+/// use torch::nn::{Init, VarStore};
+///
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let vars = VarStore::new(torch::Device::Cpu);
+/// let start = Init::Uniform { lo: -1.0, up: 1.0 }; // other numbers on every rank
+/// let weights = vars.root().f_var("weights", &[4, 3], start).expect("a new name");
+/// broadcast_vars(&world, &vars, 0)?;
+/// let mut largest = weights.copy();
+/// world.all_reduce(&mut largest, dlmpi::Op::Max)?;
+/// assert!(largest.equal(&weights));
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
+///
 /// # Errors
 /// - As for [`Comm::broadcast`].
 #[track_caller]
@@ -85,6 +104,22 @@ pub fn broadcast_vars(comm: &Comm<'_>, vars: &VarStore, root: i32) -> Result<()>
 ///
 /// A variable that took no part in this rank's loss counts as a gradient of zeros, and gets it. Autograd's version counter of
 /// gradients is left as it is: no graph keeps them, unless one of higher order was asked for.
+///
+#[cfg_attr(feature = "tch-doc-only", doc = "```no_run")]
+#[cfg_attr(not(feature = "tch-doc-only"), doc = "```")]
+/// use dlmpi::tch::{average_grads, torch};
+/// use torch::nn::{Init, VarStore};
+///
+/// let universe = dlmpi::initialize()?;
+/// let world = universe.world();
+/// let vars = VarStore::new(torch::Device::Cpu);
+/// let weight = vars.root().f_var("weight", &[2], Init::Const(1.0)).expect("a new name");
+/// let loss = (&weight * f64::from(world.rank())).sum(torch::Kind::Float);
+/// loss.backward(); // a gradient of 0 on rank 0, of 1 on rank 1, ...
+/// average_grads(&world, &vars)?;
+/// assert_eq!(weight.grad().double_value(&[0]), (world.size() - 1) as f64 / 2.0);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 ///
 /// # Errors
 /// - As for [`Comm::all_reduce_many`]; [`crate::ErrorKind::Tensor`] for sparse gradients.
@@ -133,6 +168,21 @@ fn gradient(variable: torch::Tensor) -> Result<torch::Tensor> {
 
 /// A torch tensor that shares the memory of an imported one, without a copy.
 ///
+#[cfg_attr(feature = "tch-doc-only", doc = "```no_run")]
+#[cfg_attr(not(feature = "tch-doc-only"), doc = "```")]
+/// use dlmpi::{dlpack, tch};
+///
+/// let managed = dlpack::export(vec![1f32, 2.0, 3.0])?;
+/// // SAFETY:
+/// // - It was exported above, for this only consumer, and the vector went into it.
+/// let mut imported = unsafe { dlpack::Imported::new(managed) }?;
+/// // SAFETY:
+/// // - `tensor` is declared later than `imported`, so it goes first; it has no clones.
+/// let tensor = unsafe { tch::adopt(&mut imported) }?;
+/// assert_eq!(tensor.sum(tch::torch::Kind::Float).double_value(&[]), 6.0);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
+///
 /// # Errors
 /// - [`crate::ErrorKind::Tensor`]: torch has no such dtype or device, or strides are negative.
 ///
@@ -146,6 +196,22 @@ pub unsafe fn adopt(imported: &mut Imported) -> Result<torch::Tensor> {
 }
 
 /// Gives a tensor away as DLPack's managed tensor, without a copy.
+///
+#[cfg_attr(feature = "tch-doc-only", doc = "```no_run")]
+#[cfg_attr(not(feature = "tch-doc-only"), doc = "```")]
+/// use dlmpi::tch::{self, torch};
+/// use dlmpi::{Tensor, dlpack};
+///
+/// let tensor = torch::Tensor::ones([5], (torch::Kind::Float, torch::Device::Cpu));
+/// // SAFETY:
+/// // - The tensor goes into it, and has no clones.
+/// let managed = unsafe { tch::export(tensor) }?;
+/// // SAFETY:
+/// // - It was exported above, for this only consumer.
+/// let taken = unsafe { dlpack::Imported::new(managed) }?;
+/// assert_eq!(taken.lend()?.view().numel(), 5);
+/// # Ok::<(), dlmpi::Error>(())
+/// ```
 ///
 /// # Errors
 /// - [`crate::ErrorKind::Tensor`]: it cannot be lent.
