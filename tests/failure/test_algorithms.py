@@ -67,7 +67,7 @@ def ways(venv, environment, folder, start):
 SCRIPT = """
 import os
 rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
-os.environ["DLMPI_ALLREDUCE"] = ["own", "mpi"][rank]
+os.environ["NAME"] = ["FIRST", "SECOND"][rank]
 import numpy as np
 import dlmpi
 from dlmpi import MPI
@@ -76,12 +76,19 @@ try:
     MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, np.ones(100_000, np.float32))
     print("no error", rank)
 except dlmpi.MismatchError as error:
-    print("told", rank, "DLMPI_ALLREDUCE=own" in str(error), "DLMPI_ALLREDUCE=mpi" in str(error))
+    print("told", rank, "NAME=FIRST" in str(error), "NAME=SECOND" in str(error))
 """
 
 
-def test_different_settings_are_told_on_every_rank(run_script):
-    outcome = run_script(SCRIPT)
+def script(name, first, second):
+    return SCRIPT.replace("NAME", name).replace("FIRST", first).replace("SECOND", second)
+
+
+@pytest.mark.parametrize(
+    "setting", [("DLMPI_ALLREDUCE", "own", "mpi"), ("DLMPI_GPU_AWARE", "0", "1")]
+)
+def test_different_settings_are_told_on_every_rank(run_script, setting):
+    outcome = run_script(script(*setting))
     assert outcome.code == 0, outcome.text
     assert "told 0 True True" in outcome.text, outcome.text
     assert "told 1 True True" in outcome.text, outcome.text
@@ -108,7 +115,7 @@ def test_a_communicator_has_a_setting_of_its_own(run_script, tmp_path):
 
 
 def test_a_wrong_setting_is_named(run_script):
-    outcome = run_script(SCRIPT.replace('["own", "mpi"][rank]', '"fast"'))
+    outcome = run_script(script("DLMPI_ALLREDUCE", "fast", "fast"))
     assert (
         "DLMPI_ALLREDUCE=fast: expected one of auto, mpi, own, ring, halving, two-level"
         in outcome.text

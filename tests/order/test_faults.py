@@ -60,7 +60,7 @@ def alive() -> dict[str, int]:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("how", KINDS)
 def test_each_call_fails_in_turn(how: str, name: str, rng: Any) -> None:
-    """The first and the last time that an operation makes it."""
+    """The first and the last time that an operation makes it, and one that is drawn."""
     (kind, step), operation = KINDS[how], OPERATIONS[name]
     if operation.lent and how not in ("managed", "pinned"):
         pytest.skip("MPI must reach the memory")
@@ -87,7 +87,8 @@ def test_each_call_fails_in_turn(how: str, name: str, rng: Any) -> None:
     for call in dict.fromkeys(calls):
         if call in THEIRS:
             continue
-        for after in sorted({0, calls.count(call) - 1}):
+        times = calls.count(call)
+        for after in sorted({0, times - 1, int(rng.integers(times))}):
             made = tensors()
             # After the tensors' own kernels, which make the same calls.
             simulated.fail(call, after)

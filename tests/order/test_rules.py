@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpi4py import MPI as STOCK
 
 import dlmpi
 from dlmpi import _native
@@ -330,6 +331,28 @@ def test_persistent_operations_wait_at_each_start(
             np.testing.assert_array_equal(room.fetch(), values[other])
             np.testing.assert_array_equal(total.fetch(), sum(values))
             np.testing.assert_array_equal(room.look(seen.now()), before)
+        for request in requests:
+            request.Free()
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("kind", [CupyManaged, PinnedTensor])
+def test_a_persistent_operation_waits_when_it_is_made(
+    comm: Any, rng: Any, kind: Any, step: int
+) -> None:
+    """mpi4py's own `Startall` asks nobody: the wait for what is queued comes with the request."""
+    other = 1 - comm.rank
+    values = values_of(comm, rng)
+    with simulated.on(0):
+        sent, room = (array(kind, "own", np.zeros(N, np.float32), step=step) for _ in range(2))
+        sent.kernel(values[comm.rank])
+        seen = room.watch()
+        room.kernel(np.full(N, 99, np.float32))
+        requests = [comm.Recv_init(room, other), comm.Send_init(sent, other)]
+        STOCK.Prequest.Startall(requests)
+        STOCK.Request.Waitall(requests)
+        np.testing.assert_array_equal(room.fetch(), values[other])
+        assert not room.look(seen.now()).any(), "a kernel from before the call saw what came later"
         for request in requests:
             request.Free()
 

@@ -50,7 +50,6 @@ pub fn lend<'py>(
     let Message::Ours(arg) = read else {
         return Err(errors::unbound());
     };
-    loans.order.wait(py)?;
     // SAFETY:
     // - The loans keep the memory, as long as what is made of this.
     let posted = unsafe { Posted::copied(mpi, &arg, name, blocks, flow) }.map_err(core)?;
