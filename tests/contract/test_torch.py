@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import dlmpi
 from dlmpi import MPI, _native
 
 SELF = MPI.COMM_SELF
@@ -52,6 +53,27 @@ def test_lazy_values_are_not_received_into(lazy):
         with pytest.raises(BufferError, match=r"(?i)conj|neg"):
             receive()
     assert tensor.tolist() == before
+
+
+WRITES = {
+    "receive": lambda part: echo(torch.full_like(part, 7), part),
+    "reduce": lambda part: SELF.Allreduce(torch.full_like(part, 7), part),
+    "many": lambda part: dlmpi.allreduce_many([part], op=MPI.SUM, comm=SELF),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("which", [slice(None), slice(2, 5)], ids=["whole", "part"])
+def test_a_copy_on_write_is_made_before_the_write(write, which):
+    """The two share memory until one of them is written."""
+    original = torch.arange(9.0)
+    clone = original._lazy_clone()
+    part = clone[which]
+    WRITES[write](part)
+    assert original.tolist() == list(range(9))
+    if write != "many":
+        assert (part == 7).all()
+    assert clone.data_ptr() != original.data_ptr()
 
 
 @pytest.mark.parametrize(
