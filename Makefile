@@ -2,11 +2,12 @@
 PYTHON ?= python3
 STAGES ?=
 
-.PHONY: help demo rust-demo test compat platforms mutations gpu wheel lint clean
+.PHONY: help demo rust-demo crates test compat platforms mutations gpu wheel lint clean
 
 help:
 	@echo 'make demo    build dlmpi and train a torch model on two ranks with it'
 	@echo 'make rust-demo  the Rust examples at 2 and 3 ranks on both MPIs; fetches libtorch'
+	@echo 'make crates  packages, oldest Rust, AddressSanitizer and Miri, for who changes the crates'
 	@echo 'make test    every check and test, on MPICH and on Open MPI (STAGES="lint mpi" for some)'
 	@echo 'make compat  the conformance table on old and heavy array libraries; takes gigabytes and an hour'
 	@echo 'make platforms  other MPIs, old mpi4py, Slurm, uv, a conda-style prefix (needs make test first)'
@@ -22,6 +23,9 @@ demo:
 
 rust-demo:
 	@$(PYTHON) ci/rust-demo
+
+crates:
+	@$(PYTHON) ci/crates
 
 test:
 	@$(PYTHON) ci/test $(STAGES)
