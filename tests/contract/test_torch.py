@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import dlmpi
 from dlmpi import MPI, _native
@@ -53,6 +55,32 @@ def test_lazy_values_are_not_received_into(lazy):
         with pytest.raises(BufferError, match=r"(?i)conj|neg"):
             receive()
     assert tensor.tolist() == before
+
+
+class Bare:
+    """Less than any storage."""
+
+    __slots__ = ()
+
+
+class Overriding(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        asked = func is torch.Tensor.untyped_storage
+        return Bare() if asked else super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return Bare() if func is torch.Tensor.untyped_storage else func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [Mode, contextlib.nullcontext])
+def test_an_answer_that_is_no_storage_is_not_read_as_one(mode):
+    plain = torch.ones(3)
+    tensor = plain if mode is Mode else plain.as_subclass(Overriding)
+    with mode(), pytest.raises(BufferError, match="sendbuf: its export failed"):
+        echo(tensor, np.zeros(3, "f4"))
 
 
 WRITES = {

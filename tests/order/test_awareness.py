@@ -42,7 +42,7 @@ def copies() -> int:
 def takes(*operations: str) -> bool:
     """Whether MPI takes device memory in all of these."""
     mpich = MPI.get_vendor()[0] == "MPICH"
-    never = {"Scan MAX", "Scan AVG", "Sendrecv_replace", "Reduce_local"}
+    never = {"Scan", "Scan MAX", "Scan AVG", "Sendrecv_replace", "Reduce_local"}
     return simulated.AWARE and all(
         name not in never and (mpich or not name.startswith("I") or name == "Isend")
         for name in operations
@@ -183,7 +183,9 @@ def copied(comm: Any, make: Make, values: list[np.ndarray], name: str) -> int:
 @pytest.mark.parametrize("kind", [NewTensor, CupyArray, NumbaArray])
 def test_an_mpi_that_takes_it_gets_device_memory(comm: Any, rng: Any, kind: Any, name: str) -> None:
     """Dense memory, in operations in which this library takes it; then nobody copies anything."""
-    comm.Barrier()
+    # After sixteen calls a scan is ours, through host memory that ranks share.
+    for _ in range(17):
+        comm.Scan(np.ones(N, np.float32), np.empty(N, np.float32))
     found = copied(comm, lambda values: array(kind, values), drawn(comm, rng), name)
     assert (found == 0) == takes(name), f"{found} copies"
 

@@ -66,12 +66,19 @@ pub(crate) fn blocks(layout: &Layout, start: usize, count: usize) -> Vec<Block> 
 /// dense.
 pub(crate) fn is_coarse(layout: &Layout) -> bool {
     let dims = merged(layout);
-    let rows = match dims.last() {
-        Some(&(_, stride)) if stride == layout.itemsize() as isize => &dims[..dims.len() - 1],
-        _ => &dims[..],
+    let item = layout.itemsize();
+    let (rows, run) = match dims.last() {
+        Some(&(n, stride)) if stride == item as isize => (&dims[..dims.len() - 1], n * item),
+        _ => (&dims[..], item),
     };
-    let blocks = rows.split_last().map_or(1, |(_, outer)| {
-        outer.iter().map(|dim| dim.0).product::<usize>()
+    let blocks = rows.split_last().map_or(1, |(last, outer)| {
+        // Rows that overlap are no rectangle.
+        let apart = if last.1.unsigned_abs() >= run {
+            1
+        } else {
+            last.0
+        };
+        outer.iter().map(|dim| dim.0).product::<usize>() * apart
     });
     let bytes = layout.numel().saturating_mul(layout.itemsize());
     dims.iter().all(|dim| dim.1 > 0) && bytes / blocks.max(1) >= COARSE
@@ -194,6 +201,7 @@ mod tests {
         assert!(!rows(&[1 << 10], &[8]) && !rows(&[1 << 10, 64, 2], &[1 << 20, 16, 4]));
         assert!(!rows(&[1 << 20], &[-8]) && !rows(&[1 << 20], &[0]));
         assert!(!rows(&[1 << 10, 1 << 10], &[4, 4096]));
+        assert!(!rows(&[1 << 20, 2], &[4, 4]) && rows(&[2, 1 << 20], &[4, 4]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The door of the non-blocking collectives.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::brief::Brief;
@@ -63,20 +64,23 @@ pub unsafe fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Han
 /// - The memory that the call describes is there until this returns `None` or an error, or until the operation that
 ///   [`Rest::keep`] makes of the rest has ended.
 pub unsafe fn attempt(comm: &Comm, call: &Call) -> Result<Option<Rest>> {
-    let (gate, mut collective, brief) = make(comm, call)?;
+    let (gate, collective, brief) = make(comm, call)?;
+    // A panic of ours leaves it where it is: MPI may still use what it was given.
+    let mut collective = ManuallyDrop::new(collective);
     for _ in 0..ATTEMPTS {
         match collective.advance() {
             Ok(Step::Ended) => {
-                collective.ended();
+                ManuallyDrop::into_inner(collective).ended();
                 return Ok(None);
             }
             Ok(Step::Moved | Step::Idle) => std::hint::spin_loop(),
             Err(why) => {
-                collective.ended();
+                ManuallyDrop::into_inner(collective).ended();
                 return Err(why);
             }
         }
     }
+    let collective = ManuallyDrop::into_inner(collective);
     Ok(Some(Rest::of(&gate, collective, brief)))
 }
 

@@ -132,6 +132,8 @@ impl Plan {
         let most = slicing.as_ref().map_or(usize::MAX, |slicing| slicing.slice);
         let fixed = |side: &Option<Side>| side.as_ref().is_some_and(|side| !side.is_sliced());
         let (send_lies, recv_lies) = (fixed(&self.send), fixed(&self.recv));
+        // The others go on to the next call, whatever becomes of a result here.
+        let mut settled = Ok(());
         for (first, n) in slices(total as usize, most) {
             self.turn_to(Some((first, n)))?;
             let bytes = slicing.as_ref().map_or(0, |slicing| first * slicing.bytes);
@@ -143,12 +145,12 @@ impl Plan {
             // - as in `run`, for the slice.
             unsafe { piece.block(comm.raw()) }?;
             if !recv_lies {
-                self.settle()?;
+                settled = settled.and(self.settle());
             }
         }
         match recv_lies {
             true => self.settle(),
-            false => Ok(()),
+            false => settled,
         }
     }
 

@@ -109,9 +109,7 @@ pub fn fits(view: &View, storage: &Bound<'_, PyAny>, fields: Option<Fields>) -> 
     if view.numel() == 0 {
         return Ok(());
     }
-    // SAFETY:
-    // - it is what `storage` gave.
-    let (start, held) = match fields.and_then(|fields| unsafe { fields.extent(storage) }) {
+    let (start, held) = match fields.and_then(|fields| fields.extent(storage)) {
         Some(extent) => extent,
         None => {
             let first = storage.call_method0(intern!(storage.py(), "data_ptr"))?;

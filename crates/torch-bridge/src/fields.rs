@@ -24,6 +24,8 @@ const STORAGE_WORDS: usize = 9;
 pub struct Fields {
     keys: usize,
     negative: u64,
+    /// Address of `torch.UntypedStorage`: what a subclass or a function mode gives instead is something else.
+    storage: usize,
     first: usize,
     bytes: usize,
 }
@@ -50,6 +52,7 @@ others = [torch.frombuffer(bytearray(n), dtype=torch.uint8) for n in (4099, 1000
 storages = [t.untyped_storage() for t in (*plain, leaf, *others)]
 tensors = [(pair[which], pair[which]._cdata, pair[which].is_neg()) for pair in pairs for which in (0, 1)]
 storages = [(s, s._cdata, s.data_ptr(), s.nbytes()) for s in storages]
+class = torch.UntypedStorage
 sizes = (torch.Tensor.__basicsize__, torch.UntypedStorage.__basicsize__)
 ";
 
@@ -72,14 +75,14 @@ impl Fields {
         unsafe { word(inner(tensor)?, self.keys) }.map(|keys| keys & self.negative != 0)
     }
 
-    /// Address of the first byte, and bytes.
-    ///
-    /// # Safety
-    /// - It is what `torch.Tensor.untyped_storage` gave.
+    /// Address of the first byte, and bytes, of a storage; `None` of anything else.
     #[inline]
-    pub unsafe fn extent(&self, storage: &Bound<'_, PyAny>) -> Option<(usize, usize)> {
+    pub fn extent(&self, storage: &Bound<'_, PyAny>) -> Option<(usize, usize)> {
+        if storage.get_type_ptr().addr() != self.storage {
+            return None;
+        }
         // SAFETY:
-        // - as above.
+        // - it is an instance of torch's own class; these words were found in the inner objects of such.
         let (first, bytes) = unsafe {
             let inner = inner(storage)?;
             (word(inner, self.first)?, word(inner, self.bytes)?)
@@ -121,6 +124,7 @@ fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
     let made = PyDict::new(py);
     py.run(SAMPLES, Some(&made), None)?;
     let get = |name: &str| made.get_item(name)?.ok_or_else(|| missing(name));
+    let class = get("class")?.as_ptr().addr();
     let (tensor, storage): (usize, usize) = get("sizes")?.extract()?;
     if tensor.min(storage) < size_of::<Outer>() {
         return Ok(None);
@@ -154,6 +158,7 @@ fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
         (Some(bit), Some(first), Some(bytes)) if !tensors.is_empty() => Some(Fields {
             keys: bit / 64,
             negative: 1 << (bit % 64),
+            storage: class,
             first,
             bytes,
         }),

@@ -141,7 +141,7 @@ impl<D> Drop for Flight<D> {
         }
         // After an error messages are still under way. Those that have not come are called off, since some
         // would be written into the caller's tensor, which may go now.
-        if let (Some(mpi), false) = (Mpi::global(), process::finalizing()) {
+        if let (Some(mpi), Ok(())) = (Mpi::global(), process::alive()) {
             for receive in &self.receives {
                 let Some(request) = self.requests.get_mut(receive.request) else {
                     continue;

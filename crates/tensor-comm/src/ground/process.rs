@@ -52,11 +52,6 @@ pub fn attend(mpi: &'static Mpi) -> Result<()> {
     watch(mpi)
 }
 
-/// Whether `MPI_Finalize` has begun.
-pub(crate) fn finalizing() -> bool {
-    FINALIZING.load(Ordering::Acquire)
-}
-
 /// Watches for fork and finalize, from the first communicator on.
 #[inline]
 pub(crate) fn watch(mpi: &'static Mpi) -> Result<()> {

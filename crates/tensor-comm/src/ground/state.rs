@@ -377,7 +377,7 @@ impl State {
     /// The user's communicator goes away, operations on the private duplicate may still be under way.
     fn leave(&self) {
         self.left.store(true, Ordering::Release);
-        if private::must_wait(self.comm.mpi()) && !process::finalizing() {
+        if private::must_wait(self.comm.mpi()) && process::alive().is_ok() {
             // Every rank that frees the communicator has started the duplicate, so it does complete; a
             // failure shows where the duplicate is used.
             let _ = self.await_pending();
@@ -401,8 +401,8 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        // MPI frees what is left at Finalize, and after it nothing may be called.
-        if !process::finalizing() {
+        // MPI frees what is left at Finalize, and after it nothing may be called; a forked child has none of it.
+        if process::alive().is_ok() {
             self.with_private(|private, mpi| private.free(mpi));
         }
     }
