@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import ModuleType
+from types import ClassMethodDescriptorType, ModuleType
 from typing import Any, TypeVar
 
 from dlmpi import launch
@@ -138,8 +138,8 @@ _HARMLESS = frozenset(
     ("fromhandle", "f2py", "py2f", "handle", "tohandle", "toint", "fromint", "free")
 )
 _classes: list[type] = []
-#: Classes whose class methods complete or start what other objects began.
-_makers: list[type] = []
+#: Functions of classes, which need no object: what they make or complete would be the parent's.
+_statics: list[tuple[type, str]] = []
 _modules: list[dict[str, Any]] = []
 
 
@@ -178,10 +178,8 @@ def _off(forked: bool) -> None:
     attribute = _forked_attribute if forked else _fresh_attribute
     for cls in _classes:
         type.__setattr__(cls, "__getattribute__", attribute)
-    for cls in _makers if forked else ():
-        for name, value in list(vars(cls).items()):
-            if isinstance(value, classmethod) and not name.startswith("_"):
-                setattr(cls, name, staticmethod(_refuse(name)))
+    for cls, name in _statics if forked else ():
+        type.__setattr__(cls, name, staticmethod(_refuse(name)))
     for names in _modules:
         _off_module(names)
 
@@ -226,12 +224,20 @@ def object_of(cls: Callable[..., _C], mpi: ModuleType, name: str) -> _C:
     return ours
 
 
-def guard(classes: tuple[type, ...], makers: tuple[type, ...] = ()) -> None:
+def _functions(cls: type) -> set[str]:
+    """Return the names of what can be called without an object, and asks the library."""
+    kinds = (classmethod, staticmethod, ClassMethodDescriptorType)
+    members = (item for base in cls.__mro__ for item in vars(base).items())
+    names = {name for name, value in members if isinstance(value, kinds)}
+    return {name for name in names if not name.startswith("_") and name not in _HARMLESS}
+
+
+def guard(classes: tuple[type, ...], others: tuple[type, ...] = ()) -> None:
     """Turn the objects of these classes off if this is a child, and in each one forked later; there
-    also the class methods of the `makers`."""
+    also their functions, and those of `others`."""
     first = not _classes
     _classes.extend(classes)
-    _makers.extend(makers)
+    _statics.extend((cls, name) for cls in (*classes, *others) for name in _functions(cls))
     if _parent is not None:
         _off(forked=False)
     elif first:

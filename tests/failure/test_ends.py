@@ -102,6 +102,10 @@ def test_a_fork_with_work_pending(run_script):
                 lambda: left[3].Test() if left else MPI.Prequest.Startall([]),
                 lambda: window.Fence(),
                 lambda: file.Write(one),
+                lambda: MPI.File.Open(MPI.COMM_SELF, os.devnull, MPI.MODE_WRONLY),
+                lambda: MPI.Win.Allocate(8, comm=MPI.COMM_SELF),
+                lambda: MPI.Message.Iprobe(comm),
+                lambda: MPI.Intracomm.Get_parent(),
                 lambda: left[1].wait() if left else dist.barrier(),
                 lambda: left[2].Wait() if left else comm.Recv(two, other),
                 lambda: comm.send(1, other),
@@ -129,7 +133,7 @@ def test_a_fork_with_work_pending(run_script):
     )
     assert outcome.code == 0, outcome.text
     for rank in (0, 1):
-        assert f"child {rank} {{'refused'}} 10" in outcome.text, outcome.text
+        assert f"child {rank} {{'refused'}} 14" in outcome.text, outcome.text
         assert f"ended {rank} 7" in outcome.text, outcome.text
         assert f"parent {rank} {{3.0}} {{3.0}} {{{2.0 - rank}}}" in outcome.text, outcome.text
 
