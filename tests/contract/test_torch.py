@@ -97,11 +97,14 @@ def test_a_copy_on_write_is_made_before_the_write(write, which):
     original = torch.arange(9.0)
     clone = original._lazy_clone()
     part = clone[which]
+    # `data_ptr()` would make the copy itself.
+    assert torch._C._is_cow_tensor(clone)
     WRITES[write](part)
+    assert torch._C._data_address(clone) != torch._C._data_address(original)
+    assert not torch._C._is_cow_tensor(clone)
     assert original.tolist() == list(range(9))
     if write != "many":
         assert (part == 7).all()
-    assert clone.data_ptr() != original.data_ptr()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ with dlmpi.trace.annotate('the "first" step'):
     comm.Allreduce(MPI.IN_PLACE, np.ones(100))
 comm.Allreduce(MPI.IN_PLACE, torch.ones(5, dtype=torch.bfloat16))
 comm.Bcast(np.ones((3, 4)).T if rank else np.ones((4, 3)), root=0)
+comm.Barrier()
 if rank == 1:
     time.sleep(0.3)
 comm.Iallreduce(np.ones(10), np.empty(10)).Wait()
@@ -108,6 +109,7 @@ window.Free()
 if os.fork() == 0:
     sys.exit(3)  # the file stays its parent's
 assert os.wait()[1] == 3 << 8
+comm.Barrier()
 if comm.rank == 1:
     time.sleep(0.3)
 dist.all_reduce(torch.ones(9))

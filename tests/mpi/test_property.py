@@ -77,21 +77,23 @@ def one(comm, rng, way):
     mine = Box(framework, dtype, layout, total, rng).fill(sent[rank])
     over, part = reduction.over(rank, size, root), reduction.part(rank, n)
     given = MPI.SUM if op == "SUM" else dlmpi.AVG if op == "AVG" else getattr(MPI, op)
-    results = []
+    outs = []
     for _ in range(2):
         out = Box(framework, dtype, layout, n, rng)
         form = comm if waits else Immediate(comm)
         reduction.call(form, mine.tensor, out.tensor, given, root)
         if not waits:
             MPI.Request.Waitall(form.requests)
-        mine.expect_untouched()
-        if over:
-            results.append(out.flat())
-            out.expect(results[-1])  # nothing around it was written
-        else:
-            out.expect_untouched()
+        outs.append(out)
     wrong, ours = None, way not in ("auto", "mpi") and reduction.average
+    results = [out.flat() for out in outs]
     try:
+        mine.expect_untouched()
+        for out, result in zip(outs, results, strict=True):
+            if over:
+                out.expect(result)  # nothing around it was written
+            else:
+                out.expect_untouched()
         if over:
             is_right(dtype, op, [sent[r][part] for r in over], results[0])
             assert not ours or results[0].tobytes() == results[1].tobytes(), "other bits again"
