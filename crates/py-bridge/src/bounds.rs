@@ -108,6 +108,11 @@ impl Reach {
         self.within(name, (start, "element", displ), count, length)
     }
 
+    /// Where element `displ` from `start` on is.
+    pub fn address(self, start: usize, displ: i64) -> usize {
+        start.wrapping_add_signed(displ.wrapping_mul(self.extent) as isize)
+    }
+
     /// How many elements `length` bytes are, as mpi4py counts them; they must lie inside.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use mpi_runtime::Datatype;
 use pyo3::prelude::*;
-use tensor_comm::{Moat, Posted, Shaped};
+use tensor_comm::{Moat, Posted, Shaped, Shifted};
 
 use crate::errors;
 use crate::framework::Intent;
@@ -23,6 +23,8 @@ pub enum Described {
     Shaped(Shaped),
     /// Of room for a message that may be longer.
     Moat(Moat),
+    /// Of memory beside the address.
+    Shifted(Shifted),
 }
 
 impl Described {
@@ -31,6 +33,7 @@ impl Described {
         match self {
             Described::Shaped(shape) => shape.datatype(),
             Described::Moat(moat) => moat.datatype(),
+            Described::Shifted(shifted) => shifted.datatype(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::datatype::Use;
 use crate::errors;
 use crate::framework::Intent;
 use crate::interrupt;
-use crate::memory::{self, Division};
+use crate::memory::{self, Division, Given};
 use crate::message::Spec;
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{MAX_PARAMS, Slots, Takes};
@@ -138,7 +138,7 @@ fn side<'py>(
         vector,
         logical: true,
         message: false,
-        copied: false,
+        to_mpi: Given::AsItLies,
     };
     memory::lend(mpi4py, name, obj, flow, Use::UserOp, division, lent)
 }

@@ -37,11 +37,14 @@ pub fn lend<'py>(
     let py = msg.py();
     let intent = Intent::of(flow);
     let mut loans = Loans::new(mpi4py);
-    let read = match role {
-        Role::Vector => message::vector(&mut loans, name, msg, intent, peers)?,
-        _ => message::simple(&mut loans, name, msg, intent, Use::Move, peers)?,
-    };
-    let Message::Ours(arg) = read else {
+    let read = read(
+        &mut loans,
+        name,
+        msg,
+        (intent, Use::Move),
+        (peers, role == Role::Vector),
+    );
+    let Message::Ours(arg) = read? else {
         return delegate::memory(mpi4py, name, msg, &[intent], lent);
     };
     loans.order.wait(py)?;
@@ -58,6 +61,36 @@ pub fn lend<'py>(
     let datatype = mpi4py.datatype_object(py, posted.datatype())?;
     let counts = posted.counts().clone();
     let buffer = hand_over(py, held, posted, intent, lent)?;
+    spec(buffer, counts, datatype)
+}
+
+/// A message of so many blocks, or with a count and a displacement for each.
+///
+/// # Errors
+/// As for [`message::simple`].
+pub fn read(
+    loans: &mut Loans<'_>,
+    name: &str,
+    msg: &Bound<'_, PyAny>,
+    (intent, usage): (Intent, Use),
+    (blocks, vector): (usize, bool),
+) -> PyResult<Message> {
+    match vector {
+        true => message::vector(loans, name, msg, intent, blocks),
+        false => message::simple(loans, name, msg, intent, usage, blocks),
+    }
+}
+
+/// `[buffer, counts, Datatype]`, as mpi4py takes it.
+///
+/// # Errors
+/// What Python raised.
+pub fn spec<'py>(
+    buffer: Bound<'py, PyAny>,
+    counts: Counts,
+    datatype: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = buffer.py();
     let items: SmallVec<[Bound<'py, PyAny>; 4]> = match counts {
         Counts::One(count) => {
             let count = count.into_pyobject(py)?.into_any();

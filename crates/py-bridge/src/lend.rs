@@ -14,7 +14,7 @@ use crate::delegate::{self, Values, invoke};
 use crate::elements;
 use crate::errors;
 use crate::framework::Intent;
-use crate::memory::{self, Division};
+use crate::memory::{self, Division, Given};
 use crate::mpi4py::Mpi4py;
 use crate::packed;
 use crate::params::{Param, Slots, Takes};
@@ -117,9 +117,9 @@ pub fn call<'py>(
         }
     }
     let usage = usage(mpi4py, row, slots)?;
-    let (mut values, mut lent) = lend_all(mpi4py, row, lend, slf, slots, usage, false)?;
-    if lend.gives == Gives::Persistent && lent.overlaps() {
-        (values, lent) = lend_all(mpi4py, row, lend, slf, slots, usage, true)?;
+    let (mut values, mut lent) = lend_all(mpi4py, row, lend, slf, slots, usage, Given::AsItLies)?;
+    if let (Gives::Persistent, Some(given)) = (lend.gives, lent.apart(mpi4py.mpi())) {
+        (values, lent) = lend_all(mpi4py, row, lend, slf, slots, usage, given)?;
     }
     if let (Gives::Persistent, Some((at, op))) = (lend.gives, own) {
         values[at] = Some(op);
@@ -187,7 +187,7 @@ pub fn call<'py>(
     }
 }
 
-/// The values of all arguments, and what was lent; `copied`: MPI is given a copy of what is sent.
+/// The values of all arguments, and what was lent; `sent`: how MPI is given what is sent.
 fn lend_all<'py>(
     mpi4py: &Mpi4py,
     row: &Row,
@@ -195,19 +195,22 @@ fn lend_all<'py>(
     slf: &Bound<'py, PyAny>,
     slots: &Slots<'_, 'py>,
     usage: Use,
-    copied: bool,
+    sent: Given,
 ) -> PyResult<(Values<'py>, Lent)> {
     let mut lent = Lent::default();
     let mut values: Values<'py> = Default::default();
     for ((param, slot), value) in row.params.iter().zip(slots).zip(&mut values) {
         let Some(msg) = slot else { continue };
         let mut lend = |flow| {
-            let copied = copied && flow == Flow::Out;
+            let to_mpi = match flow {
+                Flow::Out => sent,
+                _ => Given::AsItLies,
+            };
             let side = Side {
                 row,
                 param,
                 flow,
-                copied,
+                to_mpi,
             };
             side.lend(mpi4py, lend.form, slf, slots, msg, usage, &mut lent)
         };
@@ -230,8 +233,8 @@ struct Side<'a> {
     row: &'a Row,
     param: &'a Param,
     flow: Flow,
-    /// MPI is given a copy.
-    copied: bool,
+    /// How MPI is given it.
+    to_mpi: Given,
 }
 
 impl Side<'_> {
@@ -250,7 +253,7 @@ impl Side<'_> {
             row,
             param,
             flow,
-            copied,
+            to_mpi,
         } = self;
         let name = param.name;
         let unmatched = row.class == Class::Message
@@ -271,7 +274,7 @@ impl Side<'_> {
                     vector: role == Role::Vector,
                     logical: true,
                     message: !is_collective(row),
-                    copied,
+                    to_mpi,
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
@@ -281,7 +284,7 @@ impl Side<'_> {
                     vector: false,
                     logical: false,
                     message: false,
-                    copied: false,
+                    to_mpi: Given::AsItLies,
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }

@@ -62,6 +62,7 @@ pub mod repeated;
 pub mod request;
 pub mod site;
 pub mod snapshot;
+pub mod spans;
 pub mod staged;
 pub mod starter;
 pub mod table;

@@ -5,7 +5,7 @@ use dlpack_core::DType;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tensor_comm::{Capacity, Flow, Moat, Part, Shaped};
+use tensor_comm::{Capacity, Flow, Moat, Part, Shaped, Shifted};
 
 use crate::borrow::Borrowed;
 use crate::bounds::Reach;
@@ -21,6 +21,7 @@ use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::raw::Bytes;
 use crate::registry;
+use crate::spans;
 use crate::staged;
 use crate::transfer::Lent;
 
@@ -35,8 +36,19 @@ pub struct Division {
     pub logical: bool,
     /// It is a message to or from one rank.
     pub message: bool,
-    /// The memory is also received into, so MPI is given a copy.
-    pub copied: bool,
+    /// How MPI is given it.
+    pub to_mpi: Given,
+}
+
+/// How MPI is given memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Given {
+    /// Where it lies.
+    AsItLies,
+    /// As a copy of its elements, made at each start: it is also received into.
+    Copied,
+    /// At an address beside it, as the other side is at its own and the library would take both for one.
+    Shifted,
 }
 
 /// The message as `[buffer, count, displacement, Datatype]`.
@@ -74,11 +86,9 @@ pub fn lend<'py>(
     let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
     let numel = loan.view().numel();
     // A Datatype that says no more than the tensor does.
-    let natural_number = tensor_comm::mpi_datatype(mpi4py.mpi(), dtype);
     let given = match given {
-        Some(given) if division.message && Some(mpi4py.datatype(&given)?) == natural_number => None,
         Some(given)
-            if usage == Use::Reduce
+            if (division.logical || usage == Use::Reduce)
                 && datatype::reading(mpi4py, name, dtype, &given, usage)? == Reading::Natural =>
         {
             None
@@ -87,8 +97,10 @@ pub fn lend<'py>(
     };
     let own = given.is_none();
     let undivided = division.blocks == 0 && !division.vector;
-    if division.logical {
-        lent.span(loan.view());
+    // Which elements of memory under a Datatype of the caller's are meant is MPI's to know.
+    if division.logical && own {
+        let each = spans::parts(&spec, name, numel, (division.blocks, division.vector))?;
+        lent.spans.push(spans::of(loan.view(), each.into_iter()));
     }
     let scattered = division.logical && own && !loan.view().layout().is_c_contiguous();
     let partitions = division.message && !undivided;
@@ -99,8 +111,10 @@ pub fn lend<'py>(
              thread, which would bring them into it; pass a contiguous copy"
         )));
     }
-    if (scattered || division.copied) && loan.view().device().is_host_addressable() {
-        if division.copied || !undivided || usage != Use::Move {
+    let to_mpi = division.to_mpi;
+    let staged = scattered || (to_mpi == Given::Copied && own);
+    if staged && loan.view().device().is_host_addressable() {
+        if to_mpi != Given::AsItLies || !undivided || usage != Use::Move {
             drop(loan);
             return staged::lend(mpi4py, name, msg, (flow, usage), division, lent);
         }
@@ -123,12 +137,13 @@ pub fn lend<'py>(
                 itemsize,
             });
         }
+        lent.addresses.push(part.view().data() as usize);
         return shaped(mpi4py, py, (&part, loan), intent, received, lent);
     }
-    let bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
+    let mut bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
     order.wait(py)?;
     let received = division.message && undivided && flow != Flow::Out;
-    let (datatype, units) = match given {
+    let (mut datatype, units) = match given {
         Some(given) => (given, 1),
         None if received => receiving(mpi4py, py, dtype, itemsize)?,
         None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
@@ -211,7 +226,21 @@ pub fn lend<'py>(
             lent,
         );
     }
-    let cargo = Cargo::raw(loan.split().1, intent);
+    let divided = division.logical && !division.message && usage == Use::Move && bytes.len > 0;
+    if divided && tensor_comm::takes_one_address_for_in_place(mpi4py.mpi()) {
+        let first = displs.extract::<i64>().unwrap_or(0);
+        let address = check(py)?.address(bytes.start as usize, first);
+        lent.addresses.push(address);
+    }
+    let mut cargo = Cargo::raw(loan.split().1, intent);
+    if divided && to_mpi == Given::Shifted {
+        let shifted = Shifted::new(mpi4py.mpi(), handle);
+        let shifted = shifted.map_err(|error| errors::operation(py, error))?;
+        datatype = mpi4py.datatype_object(py, shifted.datatype())?;
+        // mpi4py counts elements by the length, and looks at none of them.
+        bytes = Bytes::untyped(bytes.start.wrapping_add(Shifted::BY), bytes.len);
+        cargo = cargo.described(Described::Shifted(shifted));
+    }
     let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
     let items = [buffer, counts, displs, datatype];
     PyList::new(py, items).map(Bound::into_any)

@@ -7,21 +7,20 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mpi_runtime::Request;
+use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 use tensor_comm::engine::{self, Keep, Landed, Started};
 use tensor_comm::{Counts, Flow, Posted};
 
 use crate::borrow::Borrowed;
-use crate::cargo::Cargo;
 use crate::datatype::Use;
+use crate::elements;
 use crate::errors;
 use crate::framework::Intent;
 use crate::memory::{self, Division};
-use crate::message::{self, Loans, Message};
+use crate::message::{Loans, Message};
 use crate::mpi4py::{self, Mpi4py};
-use crate::raw::Bytes;
 use crate::request::{self, Pending};
 use crate::table::Row;
 use crate::transfer::Lent;
@@ -43,12 +42,12 @@ pub fn lend<'py>(
     engine::allowed(mpi).map_err(core)?;
     let (intent, blocks) = (Intent::of(flow), division.blocks);
     let mut loans = Loans::new(mpi4py);
-    let read = match division.vector {
-        true => message::vector(&mut loans, name, msg, intent, blocks)?,
-        false => message::simple(&mut loans, name, msg, intent, usage, blocks)?,
-    };
-    let Message::Ours(arg) = read else {
-        return Err(errors::unbound());
+    let divided = (blocks, division.vector);
+    let Message::Ours(arg) = elements::read(&mut loans, name, msg, (intent, usage), divided)?
+    else {
+        return Err(PyBufferError::new_err(format!(
+            "{name}: memory under a Datatype of its own cannot be copied at each start; leave the Datatype out"
+        )));
     };
     // SAFETY:
     // - The loans keep the memory, as long as what is made of this.
@@ -64,16 +63,9 @@ pub fn lend<'py>(
         let elements = posted.bytes() / itemsize.max(1) / blocks.max(1);
         (*count, datatype) = (elements as i64 * units, natural);
     }
-    let bytes = Bytes::untyped(posted.ptr(), posted.bytes());
-    let cargo = Cargo::posted(held, posted, intent);
-    let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
+    let buffer = elements::hand_over(py, held, posted, intent, lent)?;
     lent.staged = true;
-    let list = |numbers| PyList::new(py, numbers).map(Bound::into_any);
-    let items = match counts {
-        Counts::One(count) => vec![buffer, count.into_pyobject(py)?.into_any(), datatype],
-        Counts::Each(counts, displs) => vec![buffer, list(counts)?, list(displs)?, datatype],
-    };
-    PyList::new(py, items).map(Bound::into_any)
+    elements::spec(buffer, counts, datatype)
 }
 
 /// Where a request is in its life.

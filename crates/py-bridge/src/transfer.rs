@@ -9,14 +9,16 @@ use std::sync::{Mutex, PoisonError};
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::{Capacity, View};
+use tensor_comm::Capacity;
 
 use crate::borrow::Borrowed;
 use crate::framework::Intent;
 use crate::loan::{Held, Loan};
+use crate::memory::Given;
 use crate::mpi4py::{Handle, Mpi4py};
 use crate::order::StreamOrder;
 use crate::orphans::{self, Orphan};
+use crate::spans::{self, Span};
 use crate::{receipt, registry};
 
 /// Buffers lent to one operation, and objects that mpi4py took as they are.
@@ -32,8 +34,10 @@ pub struct Lent {
     pub unsure: bool,
     /// Of an operation that starts again and again: whether elements are brought into another form each time.
     pub staged: bool,
-    /// The bytes that each tensor reaches.
-    pub spans: SmallVec<[(usize, usize); 2]>,
+    /// The bytes that each side reaches whose elements could be copied.
+    pub spans: SmallVec<[Vec<Span>; 2]>,
+    /// The addresses that MPI is given of the sides of a movement that is divided among ranks.
+    pub addresses: SmallVec<[usize; 2]>,
     /// Tensors on which kernels work: an operation that is started waits for them each time.
     pub again: Vec<(Py<PyAny>, Intent)>,
     /// Memory that nothing is left to do with.
@@ -51,19 +55,13 @@ impl Lent {
         Ok(buffer.into_any())
     }
 
-    /// Notes what a tensor reaches.
-    pub fn span(&mut self, view: &View) {
-        let (low, high) = view.layout().span();
-        let at = |offset: isize| view.data().wrapping_offset(offset) as usize;
-        self.spans.push((at(low), at(high)));
-    }
-
-    /// Whether two of the tensors may share memory.
-    pub fn overlaps(&self) -> bool {
-        match self.spans[..] {
-            [(a, a_end), (b, b_end)] => a < b_end && b < a_end && a < a_end && b < b_end,
-            _ => false,
+    /// How the send side is to be given to MPI, where it cannot be as it was.
+    pub fn apart(&self, mpi: &Mpi) -> Option<Given> {
+        if matches!(&self.spans[..], [one, other] if spans::meet(one, other)) {
+            return Some(Given::Copied);
         }
+        let alike = matches!(self.addresses[..], [one, other] if one == other);
+        (alike && tensor_comm::takes_one_address_for_in_place(mpi)).then_some(Given::Shifted)
     }
 
     /// Waits until the work that is queued on the tensors by now is done.
