@@ -60,12 +60,15 @@ def leave(code: int) -> int:
     """End the whole job if this rank failed (a `code` other than 0) and others would wait."""
     everyone = world() if code else None
     if everyone is not None:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        if before_leaving is not None:
-            before_leaving(_last_error or f"exit code {code}")
-        # The launcher kills at once: let it read first what was written.
-        time.sleep(0.3)
-        everyone.Abort(code)
+        try:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            if before_leaving is not None:
+                before_leaving(_last_error or f"exit code {code}")
+            # The launcher kills at once: let it read first what was written.
+            time.sleep(0.3)
+        finally:
+            # Also after a second Ctrl-C.
+            everyone.Abort(code)
     return code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 HEAD = """
     import os, signal, sys, time
     from datetime import timedelta
@@ -101,6 +103,93 @@ def test_all_others_hear_of_the_rank_that_raises(run_script):
     heard = [line.rstrip() for line in outcome.lines("heard")]
     names = ("0 all_reduce", "0 future", "2 all_gather", "2 recv")
     assert heard == [f"heard {name} True" for name in names], outcome.text
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["bounded", "interrupted"])
+def test_a_rank_that_fails_ends_the_job_though_the_store_never_answers(run_script, interrupted):
+    """Rank 0, which has the store, is stopped; a second Ctrl-C only shortens the wait for it."""
+    outcome = run_script(
+        HEAD
+        + f"""
+    import threading
+    from dlmpi.torch import _failed
+
+    dist.init_process_group("dlmpi")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.5)
+    _failed.GRACE = 80 if {interrupted} else 1
+    if {interrupted}:
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    raise ValueError("it went wrong here")
+    """
+    )
+    assert outcome.code != 0
+    assert "[rank 1] ValueError: it went wrong here" in outcome.text, outcome.text
+    assert outcome.seconds < 60
+
+
+def test_the_operations_of_one_call_have_one_timeout(run_script):
+    """However many they are, and below the second after which it is first looked at."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi")
+    core = dist.group.WORLD._core
+    options = dist.distributed_c10d.AllgatherOptions()
+    options.asyncOp = False
+    for limit, *times in [(0.2, 0.0, 0.8), (3.0, 2.6, 4.2)]:
+        options.timeout = timedelta(seconds=limit)
+        dist.barrier()
+        begin = time.monotonic()
+        if dist.get_rank() == 1:
+            for tag, after in enumerate(times):
+                time.sleep(max(0, begin + after - time.monotonic()))
+                dist.send(torch.ones(2), 0, tag=tag)
+            continue
+        got = [torch.zeros(2) for _ in times]
+        calls = [(core.Recv, (x, 1, tag)) for tag, x in enumerate(got)]
+        try:
+            core.launch("two receives", calls, got, options)
+        except dlmpi.torch.LateError as error:
+            print("late", limit, f"timeout of {limit:g} s" in str(error), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    """
+    )
+    assert outcome.code == 0, outcome.text
+    assert outcome.lines("late") == ["late 0.2 True", "late 3.0 True"], outcome.text
+
+
+def test_all_operations_of_a_late_call_are_remembered(run_script):
+    """Not only the one that was waited for, which ends after all: MPI cannot end as usual."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi")
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        got = [torch.zeros(2), torch.zeros(2)]
+        world = dist.group.WORLD
+        world._start_coalescing()
+        receives = [dist.irecv(x, 1, tag=tag) for tag, x in enumerate(got)]
+        try:
+            world._end_coalescing().wait(timedelta(seconds=0.2))
+        except dlmpi.torch.LateError:
+            print("late", flush=True)
+        store.set("told", "")
+        receives[0].wait(timedelta(seconds=30))
+        print("then", got[0].tolist(), flush=True)
+    else:
+        store.wait(["told"], timedelta(seconds=60))
+        dist.send(torch.ones(2), 0, tag=0)  # and never the other one
+    dist.destroy_process_group()
+    """
+    )
+    assert outcome.lines("late") == ["late"], outcome.text
+    assert outcome.lines("then") == ["then [1.0, 1.0]"], outcome.text
+    assert outcome.code != 0, outcome.text
 
 
 def test_a_killed_rank_ends_the_job_and_is_named(run_script):

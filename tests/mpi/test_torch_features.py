@@ -3,7 +3,6 @@ functional collectives, threads, and groups whose ranks are numbered otherwise."
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 import pytest
@@ -247,16 +246,19 @@ def test_ranks_that_wait_meet_ranks_that_do_not(elements, rng):
 
 def test_a_group_with_a_device_of_its_own():
     """torch then asks the parent to split, and those outside to look on."""
-    world = dist.group.WORLD
-    before = world.bound_device_id
-    world.bound_device_id = torch.device("cpu", 0)
+    world, fresh = dist.group.WORLD, dist.new_group()
+    # It cannot be taken back, and only the default group is asked.
+    fresh.bound_device_id = torch.device("cpu", 0)
+    dist.distributed_c10d._update_default_pg(fresh)
     try:
-        half = dist.new_group([SIZE - 1])
+        last = dist.new_group([SIZE - 1])
     finally:
-        with contextlib.suppress(TypeError):
-            world.bound_device_id = before
+        dist.distributed_c10d._update_default_pg(world)
     if RANK == SIZE - 1:
         x = torch.ones(2)
-        dist.all_reduce(x, group=half)
+        dist.all_reduce(x, group=last)
         assert x.tolist() == [1, 1]
+        dist.destroy_process_group(last)
     assert MPI.COMM_WORLD.allreduce(1) == SIZE
+    dist.destroy_process_group(fresh)
+    assert world.bound_device_id is None

@@ -169,7 +169,10 @@ impl Starter {
 
     /// Starts operations, each with its arguments, and carries all of them on in this thread, at most
     /// `timeout` seconds; `meanwhile()` runs when all are under way. `None` when all have ended well; else
-    /// the engine goes on with what is returned.
+    /// the engine goes on with what is returned, of which some may have ended, and failed.
+    ///
+    /// # Errors
+    /// What one of them found, where all have ended.
     #[staticmethod]
     fn run_all(
         py: Python<'_>,
@@ -195,7 +198,10 @@ impl Starter {
             .filter_map(Handle::result)
             .find_map(Result::err);
         own.hand_over().map_err(core)?;
-        failed.map_or(Ok(()), |error| Err(core(error)))?;
-        Ok((!ended).then_some(pendings))
+        match (ended, failed) {
+            (false, _) => Ok(Some(pendings)),
+            (true, Some(error)) => Err(core(error)),
+            (true, None) => Ok(None),
+        }
     }
 }

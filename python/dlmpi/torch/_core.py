@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -129,9 +130,11 @@ class Core:
         else:
             # All must be under way before one is waited for: they may be an exchange.
             self.check_open(what)
-            pendings = _native.Starter.run_all(PATIENCE, calls, meanwhile)
-            for pending in pendings or ():
-                self.overdue(what, pending, options)
+            limit = seconds(options.timeout, self.timeout)
+            deadline = time.monotonic() + limit
+            pendings = _native.Starter.run_all(min(PATIENCE, limit), calls, meanwhile)
+            if pendings:
+                self._finish(what, pendings, deadline, limit)
         if after is not None:
             after()
         return None if may_be_none else DoneWork(outputs)
@@ -147,30 +150,40 @@ class Core:
     def overdue(self, what: str, pending: Any, options: Any) -> None:
         """Go on waiting for a call that has taken longer than the first look at its timeout."""
         limit = seconds(options.timeout, self.timeout)
-        if not self.wait_for(what, pending, limit - PATIENCE):
-            raise self.late(what, self.sequence, pending, limit)
-        self.raise_error(pending)
+        self._finish(what, [pending], time.monotonic() + limit - PATIENCE, limit)
 
-    def wait_for(self, what: str, pending: Any, limit: float) -> bool:
-        """Wait for an operation at most `limit` seconds; say whether it has ended.
+    def _finish(self, what: str, pendings: Sequence[Any], deadline: float, limit: float) -> None:
+        """Go on waiting for the operations of one call; raise what the first to fail failed with.
 
-        Raises where another rank has failed meanwhile.
+        Those of them that have not ended then are given up.
+        """
+        self.raise_error(pendings)
+        _failed.heard()  # one period has passed already
+        for pending in pendings:
+            if not self.wait_for(what, pending, pendings, deadline):
+                raise self.late(what, self.sequence, pendings, limit)
+            self.raise_error(pendings)
+
+    def wait_for(self, what: str, pending: Any, pendings: Sequence[Any], deadline: float) -> bool:
+        """Wait for one of a call's operations until the deadline; say whether it has ended.
+
+        Raises where another rank has failed.
         """
         while not pending.done():
-            if limit <= 0:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return False
-            step = min(limit, _failed.PERIOD)
+            self.raise_failed(what, pendings, _failed.known())
+            step = min(left, _failed.PERIOD)
             if not pending.wait(step) and step == _failed.PERIOD:
-                self.ask_for_failed(what, pending)
-            limit -= step
+                self.raise_failed(what, pendings, _failed.heard())
         return True
 
     @staticmethod
-    def ask_for_failed(what: str, pending: Any) -> None:
-        """Raise where another rank has failed."""
-        why = _failed.heard()
+    def raise_failed(what: str, pendings: Sequence[Any], why: str | None) -> None:
+        """Raise that another rank has failed, if it has; the operations are given up."""
         if why is not None:
-            _unfinished.append(pending)
+            _give_up(pendings)
             raise _failed.FailedRankError(f"{what}: {why}")
 
     def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
@@ -196,20 +209,28 @@ class Core:
         return _profile.Record(f"{self.title}:{what}", inputs)
 
     @staticmethod
-    def raise_error(pending: Any) -> None:
-        """Raise what an operation that has ended failed with, if it has."""
-        error = pending.error()
-        if error is not None:
-            raise error
+    def raise_error(pendings: Sequence[Any]) -> None:
+        """Raise what one of a call's operations failed with, if one has; give up the others."""
+        for pending in pendings:
+            error = pending.error()
+            if error is not None:
+                _give_up(pendings)
+                raise error
 
     def late(
-        self, what: str, number: int, pending: Any, limit: float, peer: int | None = None
+        self,
+        what: str,
+        number: int,
+        pendings: Sequence[Any],
+        limit: float,
+        peer: int | None = None,
     ) -> _late.LateError:
-        """Return the error of an operation that did not end in time."""
+        """Return the error of a call whose operations did not all end in time."""
         if peer is None:
             what = f"{what} (call {number} of process group {self.name!r})"
-        _unfinished.append(pending)
-        return _late.late(what, pending, limit, peer)
+        _give_up(pendings)
+        first = next((one for one in pendings if not one.done()), pendings[-1])
+        return _late.late(what, first, limit, peer)
 
     def check_open(self, what: str) -> None:
         """Refuse a call of a group that was destroyed."""
@@ -229,6 +250,11 @@ class Core:
 OPERATIONS = tuple(Core.__annotations__)
 #: Operations that were given up.
 _unfinished: list[Any] = []
+
+
+def _give_up(pendings: Sequence[Any]) -> None:
+    """Remember those of a call's operations that MPI still has."""
+    _unfinished.extend(pending for pending in pendings if not pending.done())
 
 
 def _any_unfinished() -> bool:

@@ -13,11 +13,12 @@ from typing import Any
 
 from dlmpi import _failure
 
-__all__ = ["FailedRankError", "begin", "end", "heard"]
+__all__ = ["FailedRankError", "begin", "end", "heard", "known"]
 
-#: Seconds between two questions of a rank that waits, and those that one which fails gives them.
+#: Seconds between two questions of a rank that waits, and those that one which fails gives them:
+#: a rank hears in two, and then has to say so.
 PERIOD = 0.5
-GRACE = 3.0
+GRACE = 5.0
 KEY = "dlmpi/failed"
 
 
@@ -38,18 +39,33 @@ class _Words:
         self.heard: str | None = None
         self.over = False
         self._wanted = threading.Event()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def leave(self, why: str) -> None:
-        with suppress(Exception):
-            self.store.compare_set(KEY, "", f"rank {self.rank} has failed: {why}")
+        """Say it, if the store takes it: on a thread, since rank 0 may not answer."""
+        left = threading.Event()
+
+        def say() -> None:
+            with suppress(Exception):
+                self.store.compare_set(KEY, "", f"rank {self.rank} has failed: {why}")
+                left.set()
+
+        speaker = threading.Thread(target=say, name="dlmpi-last-words", daemon=True)
+        with suppress(RuntimeError):  # an interpreter that ends starts no threads
+            speaker.start()
+            speaker.join(GRACE)
+        if left.is_set():
             time.sleep(GRACE)
 
     def ask(self) -> str | None:
         """Return what is known, and find out more: on a thread, since rank 0 may not answer."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._listen, name="dlmpi-failed", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                listen = threading.Thread(target=self._listen, name="dlmpi-failed", daemon=True)
+                with suppress(RuntimeError):  # an interpreter that ends starts no threads
+                    listen.start()
+                    self._thread = listen
         self._wanted.set()
         return self.heard
 
@@ -58,14 +74,16 @@ class _Words:
         self._wanted.set()
 
     def _listen(self) -> None:
-        with suppress(Exception):
-            while self.heard is None:
-                self._wanted.wait()
-                self._wanted.clear()
-                if self.over:
-                    return
+        while self.heard is None:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self.over:
+                return
+            try:
                 if self.store.check([KEY]):
                     self.heard = self.store.get(KEY).decode(errors="replace")
+            except Exception:
+                time.sleep(PERIOD)  # it may answer the next question
 
 
 _words: _Words | None = None
@@ -92,6 +110,11 @@ def let_others_hear() -> None:
     """Give ranks that wait time, where one has failed: the end of the job is near."""
     if heard() is not None:
         time.sleep(GRACE)
+
+
+def known() -> str | None:
+    """Return what was heard, and ask for no more."""
+    return None if _words is None else _words.heard
 
 
 def heard() -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._distributed_c10d import Work
 
-from dlmpi.torch._failed import PERIOD, FailedRankError
+from dlmpi.torch._failed import PERIOD, FailedRankError, heard
 from dlmpi.torch._late import call_at
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ class PendingWork(Work):  # type: ignore[misc]
             if self._settled:
                 return
             try:
-                for pending in self._pendings:
-                    self._core.raise_error(pending)
+                self._core.raise_error(self._pendings)
                 if self._after is not None:
                     self._after()
             except Exception as error:
@@ -125,19 +124,19 @@ class PendingWork(Work):  # type: ignore[misc]
         deadline = time.monotonic() + limit
         for pending in self._pendings:
             try:
-                ended = self._core.wait_for(self._what, pending, deadline - time.monotonic())
+                ended = self._core.wait_for(self._what, pending, self._pendings, deadline)
             except FailedRankError as error:
                 self._error = error
                 return
             if not ended:
-                self._error = self._late(pending, limit)
+                self._error = self._late(limit)
                 return
         if self.record is not None:
             self.record.wait()
         self._settle()
 
-    def _late(self, pending: Pending, limit: float) -> Exception:
-        return self._core.late(self._what, self._number, pending, limit, self._peer)
+    def _late(self, limit: float) -> Exception:
+        return self._core.late(self._what, self._number, self._pendings, limit, self._peer)
 
     def is_completed(self) -> bool:
         """Whether the operation has ended, well or not."""
@@ -200,19 +199,18 @@ class PendingWork(Work):  # type: ignore[misc]
 
     def _look(self) -> None:
         """Fail the future if it is late or another rank has failed."""
-        pending = next((one for one in self._pendings if not one.done()), None)
-        if pending is None:
+        if all(pending.done() for pending in self._pendings):
             return
         if time.monotonic() < self._begin + self.limit:
             try:
-                self._core.ask_for_failed(self._what, pending)
+                self._core.raise_failed(self._what, self._pendings, heard())
             except FailedRankError as error:
                 self._error = error
             else:
                 self._look_again()
                 return
         else:
-            self._error = self._late(pending, self.limit)
+            self._error = self._late(self.limit)
         self._fulfil(self._error)
 
     def _fulfil(self, error: Exception | None) -> None:
