@@ -90,6 +90,8 @@ def test_each_call_fails_in_turn(how: str, name: str, rng: Any) -> None:
         times = calls.count(call)
         for after in sorted({0, times - 1, int(rng.integers(times))}):
             made = tensors()
+            # What is let go late would take the failure to itself.
+            capsules.wait_until_alive(held)
             # After the tensors' own kernels, which make the same calls.
             simulated.fail(call, after)
             raised = None
