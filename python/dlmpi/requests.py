@@ -291,7 +291,8 @@ class Staged(Restarted):
 
     def Parrived(self, partition: int) -> bool:
         """Test partial completion of a partitioned receive operation."""
-        return self._active().arrived(partition)
+        # MPI says so of an inactive and of a null request, too (MPI 5.0, section 4.2.2).
+        return self._stage.arrived(partition) if self._exists() else True  # type: ignore[union-attr]
 
 
 class Request(Together, Made, mpi.Request, metaclass=StandIn):

@@ -127,16 +127,26 @@ impl Borrowed {
     ///
     /// # Errors
     /// As for it.
-    pub fn refresh(&self, py: Python<'_>, part: Option<(usize, usize)>) -> PyResult<()> {
-        self.with_cargo(py, |cargo| cargo.refresh(part))
+    ///
+    /// # Safety
+    /// - As for it.
+    pub unsafe fn refresh(&self, py: Python<'_>, part: Option<(usize, usize)>) -> PyResult<()> {
+        // SAFETY:
+        // - The caller's promise.
+        self.with_cargo(py, |cargo| unsafe { cargo.refresh(part) })
     }
 
     /// As [`Cargo::bring_home`].
     ///
     /// # Errors
     /// As for it.
-    pub fn bring_home(&self, py: Python<'_>, part: Option<(usize, usize)>) -> PyResult<()> {
-        self.with_cargo(py, |cargo| cargo.bring_home(part))
+    ///
+    /// # Safety
+    /// - As for it.
+    pub unsafe fn bring_home(&self, py: Python<'_>, part: Option<(usize, usize)>) -> PyResult<()> {
+        // SAFETY:
+        // - The caller's promise.
+        self.with_cargo(py, |cargo| unsafe { cargo.bring_home(part) })
     }
 
     /// Works on the cargo without the interpreter. Whoever has the lock does not wait for the interpreter.

@@ -62,9 +62,14 @@ impl Cargo {
     ///
     /// # Errors
     /// A form that the elements cannot have.
-    pub fn refresh(&self, part: Option<(usize, usize)>) -> tensor_comm::Result<()> {
+    ///
+    /// # Safety
+    /// - As for [`Posted::refresh`].
+    pub unsafe fn refresh(&self, part: Option<(usize, usize)>) -> tensor_comm::Result<()> {
         match &self.posted {
-            Some(posted) => posted.refresh(part),
+            // SAFETY:
+            // - The caller's promise.
+            Some(posted) => unsafe { posted.refresh(part) },
             None => Ok(()),
         }
     }
@@ -73,10 +78,17 @@ impl Cargo {
     ///
     /// # Errors
     /// As for [`Cargo::settle`].
-    pub fn bring_home(&self, part: Option<(usize, usize)>) -> tensor_comm::Result<()> {
+    ///
+    /// # Safety
+    /// - MPI is done with the elements, or with this part of them.
+    pub unsafe fn bring_home(&self, part: Option<(usize, usize)>) -> tensor_comm::Result<()> {
         match (&self.posted, part) {
-            (Some(posted), Some(part)) => posted.settle_part(part),
-            (Some(posted), None) => posted.settle(),
+            // SAFETY:
+            // - The caller's promise.
+            (Some(posted), Some(part)) => unsafe { posted.settle_part(part) },
+            // SAFETY:
+            // - As above.
+            (Some(posted), None) => unsafe { posted.settle() },
             (None, _) => Ok(()),
         }
     }
@@ -112,7 +124,9 @@ impl Cargo {
         let mut told = Ok(());
         if written {
             let settled = match posted {
-                Some(posted) => py.detach(move || posted.settle()),
+                // SAFETY:
+                // - The operation has ended: mpi4py has let go of the memory, or its request is complete.
+                Some(posted) => py.detach(move || unsafe { posted.settle() }),
                 None => Ok(()),
             };
             told = settled

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use mpi_runtime::Request;
+use mpi_runtime::{MpiError, Request};
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -71,6 +71,7 @@ pub fn lend<'py>(
 /// Where a request is in its life.
 #[derive(Default)]
 struct Life {
+    starting: bool,
     active: bool,
     freed: bool,
 }
@@ -88,11 +89,28 @@ impl Shared {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The right to start it, while it is inactive.
+    fn turn(&self) -> Option<Turn<'_>> {
+        let mut life = self.life();
+        let free = !life.starting && !life.active && !life.freed;
+        life.starting |= free;
+        free.then_some(Turn(self))
+    }
+
     fn each(&self, work: impl Fn(&Borrowed) -> PyResult<()>) -> PyResult<()> {
         let buffers = self.lent.buffers.iter();
         buffers
             .map(|buffer| work(buffer.get()))
             .fold(Ok(()), PyResult::and)
+    }
+}
+
+/// Nobody else starts the operation.
+struct Turn<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.life().starting = false;
     }
 }
 
@@ -103,7 +121,12 @@ impl Keep for Keeper {
         // Without an interpreter everything stays where it is.
         let _ = Python::try_attach(|py| {
             let shared = &self.0;
-            let home = shared.each(|buffer| buffer.bring_home(py, None).and(buffer.tell(py)));
+            let home = shared.each(|buffer| {
+                // SAFETY:
+                // - The operation has ended, and is not started again before it is inactive.
+                let home = unsafe { buffer.bring_home(py, None) };
+                home.and(buffer.tell(py))
+            });
             let freed = {
                 let mut life = shared.life();
                 life.active = false;
@@ -126,6 +149,8 @@ pub struct Stage {
     shared: Arc<Shared>,
     name: &'static str,
     partitions: usize,
+    /// It is a message that is received.
+    receives: bool,
     asking: Arc<Mutex<()>>,
 }
 
@@ -137,12 +162,16 @@ impl Stage {
         let core = |error| errors::operation(py, error);
         let place = mpi4py.request_handle(request)?;
         let shared = &self.shared;
+        let turn = shared.turn().ok_or_else(|| not_to_start(py, mpi4py))?;
         shared.lent.wait_again(py)?;
-        shared.each(|buffer| buffer.refresh(py, None))?;
+        // SAFETY:
+        // - It is inactive, and nobody else starts it.
+        shared.each(|buffer| unsafe { buffer.refresh(py, None) })?;
         let inner = shared.inner.bind(py);
         inner.call_method0(intern!(py, "Start"))?;
         shared.life().active = true;
-        let landed = Landed::from(OnceLock::new());
+        drop(turn);
+        let landed = self.receives.then(|| Landed::from(OnceLock::new()));
         // SAFETY:
         // - the handle of a living object, which nobody else completes.
         let number = unsafe { Request::from_raw(mpi4py.request_handle(inner)?.get()) };
@@ -150,7 +179,7 @@ impl Stage {
             mpi: mpi4py.mpi(),
             request: number,
             asking: Arc::clone(&self.asking),
-            room: shared.lent.room.map(|room| (room, Arc::clone(&landed))),
+            landed: landed.clone(),
         };
         let (keep, name) = (Box::new(Keeper(Arc::clone(shared))), self.name);
         let carry = || {
@@ -160,7 +189,7 @@ impl Stage {
             unsafe { started.carry(name, keep) }
         };
         let handle = py.detach(carry).map_err(core)?;
-        let (handle, pending) = request::make_of_message(py, mpi4py.mpi(), handle, Some(landed))?;
+        let (handle, pending) = request::make_of_message(py, mpi4py.mpi(), handle, landed)?;
         place.set(handle);
         Ok(pending)
     }
@@ -173,8 +202,10 @@ impl Stage {
             .map(|index| index as usize)
             .take_while(|&i| i < of)
         {
-            self.shared
-                .each(|buffer| buffer.refresh(py, Some((index, of))))?;
+            // SAFETY:
+            // - MPI leaves a partition alone until it is marked, and the caller marks it once.
+            let refresh = |buffer: &Borrowed| unsafe { buffer.refresh(py, Some((index, of))) };
+            self.shared.each(refresh)?;
         }
         let inner = self.shared.inner.bind(py);
         inner
@@ -198,7 +229,10 @@ impl Stage {
         };
         if let (true, Ok(index)) = (arrived, usize::try_from(partition)) {
             let part = Some((index, self.partitions));
-            self.shared.each(|buffer| buffer.bring_home(py, part))?;
+            // SAFETY:
+            // - MPI says that it has arrived.
+            let bring_home = |buffer: &Borrowed| unsafe { buffer.bring_home(py, part) };
+            self.shared.each(bring_home)?;
         }
         Ok(arrived)
     }
@@ -217,6 +251,17 @@ impl Stage {
             .call_method0(py, intern!(py, "Free"))
             .map(drop)
     }
+}
+
+/// The error of starting what is under way or freed.
+fn not_to_start(py: Python<'_>, mpi4py: &Mpi4py) -> PyErr {
+    let code = mpi4py.mpi().constants().err_request;
+    let error = MpiError {
+        code,
+        class: code,
+        call: "MPI_Start",
+    };
+    errors::mpi(py, &mpi_runtime::Error::Mpi(error))
 }
 
 /// The caller's request object for an operation that mpi4py has made.
@@ -239,6 +284,7 @@ pub fn keep<'py>(
         }),
         name: row.name,
         partitions,
+        receives: row.params.iter().any(|param| param.name == "source"),
         asking: Arc::default(),
     };
     let ours = mpi4py.classes()?.staged.bind(py).call0()?;

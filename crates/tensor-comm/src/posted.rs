@@ -248,7 +248,10 @@ impl Posted {
     ///
     /// # Errors
     /// A dtype that cannot be brought into its form.
-    pub fn refresh(&self, part: Option<(usize, usize)>) -> Result<()> {
+    ///
+    /// # Safety
+    /// - No operation that works on these elements is under way, or none on this part of them yet.
+    pub unsafe fn refresh(&self, part: Option<(usize, usize)>) -> Result<()> {
         self.side.refill(part)
     }
 
@@ -256,7 +259,10 @@ impl Posted {
     ///
     /// # Errors
     /// As [`Posted::settle`].
-    pub fn settle_part(&self, part: (usize, usize)) -> Result<()> {
+    ///
+    /// # Safety
+    /// - The operation under way is done with this part.
+    pub unsafe fn settle_part(&self, part: (usize, usize)) -> Result<()> {
         match self.flow {
             Flow::Out => Ok(()),
             _ => self.side.settle_part(part),
@@ -267,7 +273,10 @@ impl Posted {
     ///
     /// # Errors
     /// A device that cannot be copied to.
-    pub fn settle(&self) -> Result<()> {
+    ///
+    /// # Safety
+    /// - No operation that works on these elements is under way.
+    pub unsafe fn settle(&self) -> Result<()> {
         if let Some(guard) = &self.guard {
             guard.settle();
         }

@@ -8,7 +8,7 @@ use super::handle::{Handle, Keep};
 use super::operation::{Job, Step};
 use crate::brief::Brief;
 use crate::error::Result;
-use crate::fits::{Arrived, Capacity};
+use crate::fits::Arrived;
 use crate::watch::About;
 
 /// What a receive learned of its message.
@@ -22,8 +22,8 @@ pub struct Started {
     pub request: Request,
     /// Held while MPI is asked: others may ask for parts of it.
     pub asking: Arc<Mutex<()>>,
-    /// Of a message that is received: what there is room for, and where to say what came.
-    pub room: Option<(Capacity, Landed)>,
+    /// Of a message that is received: where to say what came.
+    pub landed: Option<Landed>,
 }
 
 impl Started {
@@ -45,31 +45,21 @@ impl Job for Started {
     fn advance(&mut self) -> Result<Step> {
         let mut status = StatusBuf::new();
         let status = status.as_ptr();
-        let landed = {
+        let ended = {
             let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY:
             // - `carry`'s promise; the status is writable.
-            unsafe { self.mpi.test(&mut self.request, status) }
+            unsafe { self.mpi.test(&mut self.request, status) }?
         };
-        let arrived = || {
-            // SAFETY:
-            // - MPI has filled this status in, or it is as it was made.
-            unsafe { Arrived::of(self.mpi, status) }
-        };
-        match (landed, &self.room) {
-            (Ok(false), _) => Ok(Step::Idle),
-            (Ok(true), None) => Ok(Step::Ended),
-            (Ok(true), Some((room, landed))) => {
-                let came = arrived()?;
-                let _ = landed.set(came);
-                room.judge(self.mpi, came).map(|()| Step::Ended)
-            }
-            (Err(error), None) => Err(error.into()),
-            (Err(error), Some((room, _))) => {
-                let came = arrived().unwrap_or(Arrived::unknown());
-                Err(room.explain(self.mpi, error.into(), came))
-            }
+        if !ended {
+            return Ok(Step::Idle);
         }
+        if let Some(landed) = &self.landed {
+            // SAFETY:
+            // - MPI has filled this status in.
+            let _ = landed.set(unsafe { Arrived::of(self.mpi, status) }?);
+        }
+        Ok(Step::Ended)
     }
 
     fn ended(&mut self) -> bool {

@@ -32,13 +32,7 @@ impl Shared {
         let start = turn.first();
         let beside = bytes <= BESIDE;
         let chunk = block_bytes(self.ranks).min(CHUNK) / self.item * self.item;
-        // As in `once`: never where a rank's results of other calls lie.
-        let place = |rank: usize, step: u64| match beside {
-            true => turn.beside(rank, step),
-            false => turn
-                .area(rank, step)
-                .wrapping_add((rank + 1) % self.ranks * block_bytes(self.ranks)),
-        };
+        let place = |rank: usize, step: u64| self.place(turn, rank, step, bytes);
         let give = |first: usize, step: u64| {
             if !beside {
                 self.others()
