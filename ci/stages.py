@@ -27,8 +27,12 @@ RUST_FEATURES = ["--features", "dlmpi/ndarray,dlmpi/cudarc,numpy-bridge/ndarray"
 Stage = Callable[[IO[str]], Tally]
 RANKS = (1, 2, 3, 4)
 MINUTE = 60.0
-#: One process each: two of them at once leave no core idle.
-SINGLE = frozenset(["contract mpich", "contract openmpi", "mpi mpich 1", "mpi openmpi 1"])
+#: One process each, or mostly waiting: two of them at once leave no core idle.
+SINGLE = frozenset(
+    f"{stage} {library}{ranks}"
+    for library in MPI_VENVS
+    for stage, ranks in (("contract", ""), ("mpi", " 1"), ("failure", ""), ("startup", ""))
+)
 #: What fits into minutes; `ci/mpi4py_suite` runs any other pair of library and group.
 MPI4PY_SUITE = (
     ("mpich", "buffers"),
@@ -145,12 +149,17 @@ def pytest(log: IO[str], name: str, venv: Venv, target: str, *options: str) -> T
     return tally.from_junit([report] if report.exists() else []).judged_by(code)
 
 
-def starts_mpiexec(log: IO[str], name: str) -> Tally:
-    """Serial tests that start mpiexec themselves: variables say where the two MPIs are."""
-    for library, venv in MPI_VENVS.items():
-        os.environ[f"DLMPI_TEST_{library.upper()}"] = str(venv.path)
+def starts_mpiexec(log: IO[str], name: str, library: str) -> Tally:
+    """Serial tests that start mpiexec themselves: variables say where the two MPIs are.
+
+    Those that are of neither library run beside MPICH's.
+    """
+    for each, venv in MPI_VENVS.items():
+        os.environ[f"DLMPI_TEST_{each.upper()}"] = str(venv.path)
     # A Slurm of one node is `make platforms`: too slow a thing to start for every run.
-    return pytest(log, name, MAIN, f"tests/{name}", "--ignore=tests/startup/test_slurm.py")
+    options = ["--ignore=tests/startup/test_slurm.py"]
+    options += ["-k", "openmpi" if library == "openmpi" else "not openmpi"]
+    return pytest(log, f"{name}-{library}", MAIN, f"tests/{name}", *options)
 
 
 def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
@@ -279,7 +288,8 @@ def stages() -> dict[str, Stage]:
         name = f"programs {library} {ranks}"
         table[name] = partial(program, library=library, ranks=ranks)
     for name in ("failure", "startup"):
-        table[name] = partial(starts_mpiexec, name=name)
+        for library in MPI_VENVS:
+            table[f"{name} {library}"] = partial(starts_mpiexec, name=name, library=library)
     # The cheap rows; `make platforms` runs all.
     platforms = [sys.executable, "ci/platforms", "intel", "debian", "uv"]
     table["platforms"] = partial(check, platforms)
