@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+from dlmpi import _native
 
 __all__ = ["before_leaving", "code_of", "leave", "report", "world"]
 
@@ -70,5 +73,9 @@ def leave(code: int) -> int:
             time.sleep(0.3)
         finally:
             # Also after a second Ctrl-C.
+            if threading.current_thread() is not threading.main_thread():
+                # MPICH's may return: whoever joins this thread would go on.
+                with contextlib.suppress(RuntimeError):  # mpi4py alone is in use
+                    _native.abort(everyone, code)
             everyone.Abort(code)
     return code

@@ -154,6 +154,14 @@ mod _native {
             .map_err(|error| py_bridge::errors::operation(comm.py(), error))
     }
 
+    /// Ends the job and this process. The interpreter stays held: no other thread of Python's goes on meanwhile.
+    #[pyfunction]
+    fn abort(comm: &Bound<'_, PyAny>, errorcode: i32) -> PyResult<()> {
+        let mpi4py = py_bridge::mpi4py::bound()?;
+        let raw = mpi4py.comm(comm)?;
+        mpi4py.mpi().abort(raw, errorcode)
+    }
+
     /// Revokes what dlmpi keeps besides a communicator.
     #[pyfunction]
     fn revoke(comm: &Bound<'_, PyAny>) -> PyResult<()> {
