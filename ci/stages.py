@@ -140,12 +140,14 @@ def has_libpython() -> bool:
     )
 
 
-def pytest(log: IO[str], name: str, venv: Venv, target: str, *options: str) -> Tally:
+def pytest(
+    log: IO[str], name: str, venv: Venv, target: str, *options: str, minutes: float = 15
+) -> Tally:
     """A serial pytest run in one environment."""
     report = LOGS / f"{name}.xml"
     report.unlink(missing_ok=True)
     command = [venv.python, "-m", "pytest", f"--junitxml={report}", "-p", "no:cacheprovider"]
-    code = run([*command, *options, target], log, 15 * MINUTE, mpi_environment())
+    code = run([*command, *options, target], log, minutes * MINUTE, mpi_environment())
     return tally.from_junit([report] if report.exists() else []).judged_by(code)
 
 
@@ -159,7 +161,8 @@ def starts_mpiexec(log: IO[str], name: str, library: str) -> Tally:
     # A Slurm of one node is `make platforms`: too slow a thing to start for every run.
     options = ["--ignore=tests/startup/test_slurm.py"]
     options += ["-k", "openmpi" if library == "openmpi" else "not openmpi"]
-    return pytest(log, f"{name}-{library}", MAIN, f"tests/{name}", *options)
+    # Each test has a deadline of its own; beside the other library's they take longer.
+    return pytest(log, f"{name}-{library}", MAIN, f"tests/{name}", *options, minutes=25)
 
 
 def mpi_suite(log: IO[str], library: str, ranks: int) -> Tally:
