@@ -177,9 +177,9 @@ def test_what_is_widened_is_not_there_all_at_once(comm, call):
     ours = dlmpi.wrap(comm.Dup(), allreduce="mpi")
     # What is kept from call to call is there after this one.
     sum_many(ours, call, (8 << 20) + 5)
-    more = sum_many(ours, call, (24 << 20) + 5)
-    # One side widened as a whole is 96 MiB; MPICH takes two slices of 32 MiB itself.
-    assert more < 80 << 20
+    more = sum_many(ours, call, (40 << 20) + 5)
+    # One side widened as a whole is 160 MiB; MPICH takes two slices of 32 MiB itself, besides ours.
+    assert more < 128 << 20
     ours.Free()
 
 
