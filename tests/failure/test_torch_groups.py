@@ -192,6 +192,30 @@ def test_all_operations_of_a_late_call_are_remembered(run_script):
     assert outcome.code != 0, outcome.text
 
 
+def test_a_late_operation_may_end_while_the_process_does(run_script):
+    """The other rank is on its way to its own end: nothing has failed that would end the job."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi")
+    rank = dist.get_rank()
+    if rank == 0:
+        work = dist.irecv(torch.zeros(2), 1)
+        try:
+            work.wait(timedelta(seconds=0.2))
+        except dlmpi.torch.LateError:
+            print("late", flush=True)
+        dist.barrier()
+    else:
+        dist.barrier()
+        time.sleep(0.7)  # rank 0 is at its exit
+        dist.send(torch.ones(2), 0)
+    """
+    )
+    assert outcome.lines("late") == ["late"], outcome.text
+    assert outcome.code == 0, outcome.text
+
+
 def test_a_killed_rank_ends_the_job_and_is_named(run_script):
     """By the launcher: libraries end the others before any of them could say a word."""
     outcome = run_script(

@@ -248,6 +248,8 @@ class Core:
 
 
 OPERATIONS = tuple(Core.__annotations__)
+#: Seconds in which those that were given up may end after all, at the end of the process.
+GRACE = 2.0
 #: Operations that were given up.
 _unfinished: list[Any] = []
 
@@ -257,15 +259,21 @@ def _give_up(pendings: Sequence[Any]) -> None:
     _unfinished.extend(pending for pending in pendings if not pending.done())
 
 
-def _any_unfinished() -> bool:
-    """Whether MPI still has one of those."""
-    _unfinished[:] = [pending for pending in _unfinished if not pending.done()]
+def _any_unfinished(grace: float = 0.0) -> bool:
+    """Whether MPI still has one of those after so many seconds."""
+    deadline = time.monotonic() + grace
+    _unfinished[:] = [
+        pending for pending in _unfinished if not pending.wait(max(0, deadline - time.monotonic()))
+    ]
     return bool(_unfinished)
 
 
 def _at_exit() -> None:
-    """End the job where an operation will never end: MPI could not be finalized."""
-    if MPI.Is_initialized() and not MPI.Is_finalized() and _any_unfinished():
+    """End the job where an operation will never end: MPI could not be finalized.
+
+    One may end yet: its message is there, or the rank that was late is on its way here, too.
+    """
+    if MPI.Is_initialized() and not MPI.Is_finalized() and _any_unfinished(GRACE):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         _failed.let_others_hear()
