@@ -12,12 +12,12 @@ import dlmpi
 from dlmpi import MPI
 from support import capsules, gpu_tensors, simulated
 from support.gpu_tensors import (
-    Array,
     CupyArray,
     CupyManaged,
     JaxArray,
     NewTensor,
     NumbaArray,
+    array,
 )
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -30,12 +30,6 @@ def _whole_again() -> Any:
     yield
     simulated.mend()
     gpu_tensors.reset_when_idle()
-
-
-def array(kind: type[Array], values: np.ndarray, dev: int = 0, **where: Any) -> Any:
-    made = kind(gpu_tensors.library("own"), values.shape, values.dtype, dev, **where)
-    made.kernel(values)
-    return made
 
 
 def drawn(comm: Any, rng: Any) -> list[np.ndarray]:

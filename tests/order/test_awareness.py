@@ -13,12 +13,12 @@ import dlmpi
 from dlmpi import MPI, _native
 from support import gpu_tensors, simulated
 from support.gpu_tensors import (
-    Array,
     CupyArray,
     ExpandableTensor,
     NewTensor,
     NumbaArray,
     PoolArray,
+    array,
 )
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -47,12 +47,6 @@ def takes(*operations: str) -> bool:
         name not in never and (mpich or not name.startswith("I") or name == "Isend")
         for name in operations
     )
-
-
-def array(kind: type[Array], values: np.ndarray, step: int = 1) -> Any:
-    made = kind(gpu_tensors.library("own"), values.shape, values.dtype, 0, step=step)
-    made.kernel(values)
-    return made
 
 
 Make = Callable[[np.ndarray], Any]
@@ -195,7 +189,7 @@ def test_an_mpi_that_takes_it_gets_device_memory(comm: Any, rng: Any, kind: Any,
 def test_other_memory_is_staged(comm: Any, rng: Any, kind: Any, step: int, name: str) -> None:
     """Strided; of a stream-ordered pool; virtual: the latter two no other process can open."""
     comm.Barrier()
-    assert copied(comm, lambda values: array(kind, values, step), drawn(comm, rng), name) > 0
+    assert copied(comm, lambda values: array(kind, values, step=step), drawn(comm, rng), name) > 0
 
 
 def test_one_side_on_the_host(comm: Any, rng: Any) -> None:

@@ -17,6 +17,7 @@ from support.gpu_tensors import (
     NewTensor,
     NumbaArray,
     PinnedTensor,
+    array,
 )
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -42,12 +43,6 @@ def _whole_again() -> Any:
     yield
     simulated.mend()
     gpu_tensors.reset_when_idle()
-
-
-def array(kind: type[Array], values: np.ndarray, **where: Any) -> Any:
-    made = kind(gpu_tensors.library("own"), values.shape, values.dtype, 0, **where)
-    made.kernel(values)
-    return made
 
 
 def alive() -> dict[str, int]:

@@ -13,12 +13,12 @@ import dlmpi
 from dlmpi import _native
 from support import capsules, gpu_tensors, simulated
 from support.gpu_tensors import (
-    Array,
     CupyArray,
     CupyManaged,
     NewTensor,
     NumbaArray,
     PinnedTensor,
+    array,
 )
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -27,12 +27,6 @@ N = 1001
 
 def values_of(comm: Any, rng: np.random.Generator, n: int = N) -> list[np.ndarray]:
     return list(rng.integers(-1000, 1000, (comm.size, n)).astype(np.float32))
-
-
-def array(kind: type[Array], stream: str, values: np.ndarray, dev: int = 0, **where: Any) -> Any:
-    made = kind(gpu_tensors.library(stream), values.shape, values.dtype, dev, **where)
-    made.kernel(values)
-    return made
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +43,7 @@ def test_nobody_elses_work_is_waited_for(comm: Any, lab: Any) -> None:
     if lab.library.kind != "own":
         pytest.skip("a default stream waits for others by CUDA's own rules")
     bystanders = [
-        array(CupyArray, kind, np.full(N, 5.0, np.float32))
+        array(CupyArray, np.full(N, 5.0, np.float32), stream=kind)
         for kind in ("default", "per-thread", "another")
     ]
     gpu_tensors.library("own")
@@ -68,13 +62,13 @@ def test_memory_between_the_elements_stays_in_use(comm: Any, rng: Any, kind: Any
     """While every third element is received, kernels go on writing the others."""
     values = values_of(comm, rng)
     source, dest = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    room = array(kind, "own", values[0], step=3)
+    room = array(kind, values[0], step=3)
     request = comm.Irecv(room, source)
     raw = bytearray(b"\x11" * room.memory.n)
     room.look(raw)[...] = 0
     room.memory.put(bytes(raw))
     comm.Barrier()
-    comm.Send(array(kind, "own", values[comm.rank]), dest)
+    comm.Send(array(kind, values[comm.rank]), dest)
     request.Wait()
     room.look(raw)[...] = values[source]
     assert room.fetch_raw() == bytes(raw)
@@ -87,7 +81,7 @@ def test_other_devices_are_current(comm: Any, rng: Any, kind: Any, current: int,
     """Ranks on different devices, whichever is current; it is current again afterwards."""
     values = values_of(comm, rng)
     dev = comm.rank % 2
-    room, sent = array(kind, "own", values[0], dev), array(kind, "own", values[comm.rank], dev)
+    room, sent = array(kind, values[0], dev), array(kind, values[comm.rank], dev)
     source, dest = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     with simulated.on(current):
         if mode == "Sendrecv":
@@ -107,8 +101,8 @@ def test_mixed_with_the_host(comm: Any, rng: Any, large: bool) -> None:
     values = values_of(comm, rng, 50_001 if large else 7)
     mine = values[comm.rank]
     on_gpu = comm.rank % 2 == 1
-    sent = array(CupyArray, "own", mine) if on_gpu else mine
-    room = np.empty_like(mine) if on_gpu else array(NewTensor, "own", mine)
+    sent = array(CupyArray, mine) if on_gpu else mine
+    room = np.empty_like(mine) if on_gpu else array(NewTensor, mine)
     comm.Allreduce(sent, room)
     np.testing.assert_array_equal(room if on_gpu else room.fetch(), sum(values))
     requests = [comm.Isend(sent, 1 - comm.rank), comm.Irecv(room, 1 - comm.rank)]
@@ -121,7 +115,7 @@ def test_mixed_with_the_host(comm: Any, rng: Any, large: bool) -> None:
 def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream: str) -> None:
     """Refused before MPI is entered, and before a wait that would spoil the capture."""
     values = values_of(comm, rng)
-    tensor = array(kind, stream, values[comm.rank])
+    tensor = array(kind, values[comm.rank], stream=stream)
     handle = gpu_tensors.library("own").stream(0)
     with simulated.on(0):
         simulated.call("cuStreamSynchronize", handle)
@@ -143,7 +137,7 @@ def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream
 
 def test_what_is_not_there_is_refused_in_words(comm: Any, rng: Any) -> None:
     """Windows and persistent operations mean memory as it lies, which MPI cannot reach."""
-    tensor = array(CupyArray, "own", values_of(comm, rng)[0])
+    tensor = array(CupyArray, values_of(comm, rng)[0])
     for use in (
         lambda: comm.Send_init(tensor, 0),
         lambda: comm.Recv_init(tensor, 0),
@@ -160,27 +154,27 @@ def test_memory_that_mpi_can_reach_is_lent_as_it_lies(comm: Any, rng: Any, kind:
     values = values_of(comm, rng)
     mine, other = values[comm.rank], 1 - comm.rank
     with simulated.on(0):
-        window = dlmpi.MPI.Win.Create(array(kind, "own", mine), comm=comm)
+        window = dlmpi.MPI.Win.Create(array(kind, mine), comm=comm)
         window.Fence()
         got = np.empty_like(mine)
         window.Get(got, other)
         window.Fence()
         np.testing.assert_array_equal(got, values[other])
-        window.Put(array(kind, "own", 2 * mine), other)
+        window.Put(array(kind, 2 * mine), other)
         window.Fence()
-        origin = array(kind, "own", mine)
+        origin = array(kind, mine)
         window.Get(origin, other)
         window.Fence()
         np.testing.assert_array_equal(origin.fetch(), 2 * mine)
         window.Free()
-        sent, room = array(kind, "own", mine), array(kind, "own", mine)
+        sent, room = array(kind, mine), array(kind, mine)
         requests = [comm.Recv_init(room, other), comm.Send_init(sent, other)]
         dlmpi.MPI.Prequest.Startall(requests)
         dlmpi.MPI.Request.Waitall(requests)
         np.testing.assert_array_equal(room.fetch(), values[other])
         for request in requests:
             request.Free()
-        with dlmpi.borrow(array(kind, "own", mine)) as buffer:
+        with dlmpi.borrow(array(kind, mine)) as buffer:
             assert bytes(memoryview(buffer)) == mine.tobytes()
 
 
@@ -191,11 +185,11 @@ def test_operations_without_a_request_of_mpis(comm: Any, rng: Any, kind: Any) ->
     mine, other = values[comm.rank], 1 - comm.rank
     starters = {name: _native.Starter(comm, name) for name in ("Send", "Recv", "Iallreduce")}
     with simulated.on(0):
-        room, total = (array(kind, "own", np.full_like(mine, 5)) for _ in range(2))
+        room, total = (array(kind, np.full_like(mine, 5)) for _ in range(2))
         works = [
             starters["Recv"](room, other, 0),
-            starters["Send"](array(kind, "own", mine), other, 0),
-            starters["Iallreduce"](array(kind, "own", mine), total),
+            starters["Send"](array(kind, mine), other, 0),
+            starters["Iallreduce"](array(kind, mine), total),
         ]
         for work in works:
             assert work.wait(60.0)
@@ -213,7 +207,7 @@ def test_sums_of_groups_that_are_waited_for(comm: Any, rng: Any, kind: Any, n: i
     for step in range(4):
         values = values_of(comm, rng, n)
         with simulated.on(0):
-            total = array(kind, "own", values[comm.rank])
+            total = array(kind, values[comm.rank])
             if comm.rank == 0 and step % 2:
                 work = starter(dlmpi.MPI.IN_PLACE, total)
                 assert work.wait(60.0)
@@ -286,10 +280,10 @@ def plain(sent: Any, room: Any) -> None:
 def test_operations_on_one_rank(comm: Any, rng: Any, run: Any, kind: Any, step: int) -> None:
     """What no table of collectives has: the kernels before are waited for on both sides."""
     values = values_of(comm, rng)[0]
-    room = array(kind, "own", values * 0, step=step)
+    room = array(kind, values * 0, step=step)
     seen = room.watch()
     room.kernel(np.full_like(values, 99))
-    sent = array(kind, "own", values * 0, step=step)
+    sent = array(kind, values * 0, step=step)
     sent.kernel(values)
     with simulated.on(0):
         run(sent, room)
@@ -307,9 +301,7 @@ def test_persistent_operations_wait_at_each_start(
     """Kernels are queued between two starts, on what is sent and on what is received into."""
     other = 1 - comm.rank
     with simulated.on(0):
-        sent, room, total = (
-            array(kind, "own", np.zeros(N, np.float32), step=step) for _ in range(3)
-        )
+        sent, room, total = (array(kind, np.zeros(N, np.float32), step=step) for _ in range(3))
         requests = [
             comm.Recv_init(room, other),
             comm.Send_init(sent, other),
@@ -344,7 +336,7 @@ def test_a_persistent_operation_waits_when_it_is_made(
     other = 1 - comm.rank
     values = values_of(comm, rng)
     with simulated.on(0):
-        sent, room = (array(kind, "own", np.zeros(N, np.float32), step=step) for _ in range(2))
+        sent, room = (array(kind, np.zeros(N, np.float32), step=step) for _ in range(2))
         sent.kernel(values[comm.rank])
         seen = room.watch()
         room.kernel(np.full(N, 99, np.float32))
@@ -377,7 +369,7 @@ def test_memory_is_held_until_the_operation_has_ended(
         if late:
             comm.Recv(np.empty(1), 0, go)
         with simulated.on(0):
-            request = start(array(kind, "own", values[0]))
+            request = start(array(kind, values[0]))
         gc.collect()
         assert late or capsules.alive() > 0, "nobody holds the memory of an operation under way"
         if dropped:
@@ -404,7 +396,7 @@ def test_memory_is_held_until_the_operation_has_ended(
 
 def test_torch_is_told_of_what_was_written(comm: Any, rng: Any) -> None:
     values = values_of(comm, rng)
-    room, sent = (array(NewTensor, "own", v) for v in (values[0], values[comm.rank]))
+    room, sent = (array(NewTensor, v) for v in (values[0], values[comm.rank]))
     comm.Allreduce(sent, room)
     comm.Iallreduce(sent, room).Wait()
     assert (room.version, sent.version) == (2, 0)

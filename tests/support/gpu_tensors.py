@@ -468,3 +468,12 @@ def library(kind: str) -> Library:
     found = _LIBRARIES.setdefault(kind, Library(kind))
     NewTensor.current_library = _CurrentStream.library = found
     return found
+
+
+def array(
+    kind: type[Array], values: np.ndarray, dev: int = 0, stream: str = "own", **where: Any
+) -> Any:
+    """A tensor into which a kernel on the current stream of its library writes the values."""
+    made = kind(library(stream), values.shape, values.dtype, dev, **where)
+    made.kernel(values)
+    return made

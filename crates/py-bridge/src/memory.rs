@@ -5,7 +5,7 @@ use dlpack_core::DType;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tensor_comm::{Capacity, Flow, Moat, Part, Shaped, Shifted};
+use tensor_comm::{Capacity, Counts, Flow, Moat, Part, Shaped, Shifted};
 
 use crate::borrow::Borrowed;
 use crate::bounds::Reach;
@@ -13,6 +13,7 @@ use crate::buffer;
 use crate::cargo::{Cargo, Described};
 use crate::datatype::{self, Reading, Use};
 use crate::delegate;
+use crate::elements;
 use crate::errors;
 use crate::framework::Intent;
 use crate::loan::Loan;
@@ -64,7 +65,6 @@ pub fn lend<'py>(
     division: Division,
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = msg.py();
     let intent = Intent::of(flow);
     let spec = Spec::unpack(mpi4py, name, msg, division.vector)?;
     if mpi4py.is_in_place(&spec.tensor) || mpi4py.is_bottom(&spec.tensor) {
@@ -83,8 +83,8 @@ pub fn lend<'py>(
     if !order.is_empty() {
         lent.again.push((spec.tensor.clone().unbind(), intent));
     }
-    let (dtype, itemsize) = (loan.view().dtype(), loan.view().itemsize());
-    let numel = loan.view().numel();
+    let view = loan.view();
+    let (dtype, itemsize, numel) = (view.dtype(), view.itemsize(), view.numel());
     // A Datatype that says no more than the tensor does.
     let given = match given {
         Some(given)
@@ -96,14 +96,13 @@ pub fn lend<'py>(
         given => given,
     };
     let own = given.is_none();
-    let undivided = division.blocks == 0 && !division.vector;
     // Which elements of memory under a Datatype of the caller's are meant is MPI's to know.
     if division.logical && own {
         let each = spans::parts(&spec, name, numel, (division.blocks, division.vector))?;
-        lent.spans.push(spans::of(loan.view(), each.into_iter()));
+        lent.spans.push(spans::of(view, each.into_iter()));
     }
-    let scattered = division.logical && own && !loan.view().layout().is_c_contiguous();
-    let partitions = division.message && !undivided;
+    let scattered = division.logical && own && !view.layout().is_c_contiguous();
+    let partitions = division.message && (division.blocks != 0 || division.vector);
     if partitions && scattered && tensor_comm::overruns(mpi4py.mpi()) {
         // Open MPI 5.0.11: the first of a partitioned request's messages is lost then.
         return Err(PyBufferError::new_err(format!(
@@ -111,178 +110,248 @@ pub fn lend<'py>(
              thread, which would bring them into it; pass a contiguous copy"
         )));
     }
-    let to_mpi = division.to_mpi;
-    let staged = scattered || (to_mpi == Given::Copied && own);
-    if staged && loan.view().device().is_host_addressable() {
-        if to_mpi != Given::AsItLies || !undivided || usage != Use::Move {
-            drop(loan);
-            return staged::lend(mpi4py, name, msg, (flow, usage), division, lent);
-        }
-        let part = match spec.range(name)? {
-            (None, None) => Ok(Part::whole(loan.view().clone())),
-            (count, displ) => {
-                let displ = displ.unwrap_or(0);
-                let rest = (numel as i64).saturating_sub(displ);
-                Part::new(loan.view().clone(), name, displ, count.unwrap_or(rest))
-            }
-        };
-        let part = part.map_err(|error| errors::operation(py, error))?;
-        order.wait(py)?;
-        let received = division.message && flow != Flow::Out;
-        if received {
-            let elements = part.count();
-            lent.room = Some(Capacity {
-                elements,
-                dtype,
-                itemsize,
-            });
-        }
-        lent.addresses.push(part.view().data() as usize);
-        return shaped(mpi4py, py, (&part, loan), intent, received, lent);
-    }
-    let mut bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, name))?;
-    order.wait(py)?;
-    let received = division.message && undivided && flow != Flow::Out;
-    let (mut datatype, units) = match given {
-        Some(given) => (given, 1),
-        None if received => receiving(mpi4py, py, dtype, itemsize)?,
-        None => natural(mpi4py, py, name, dtype, itemsize, usage)?,
+    let said = Said {
+        mpi4py,
+        py: msg.py(),
+        name,
+        spec,
+        given,
+        flow,
+        usage,
+        division,
+        dtype,
+        itemsize,
+        numel,
     };
-    if scattered {
-        return Err(PyBufferError::new_err(format!(
-            "{name}: its elements do not lie in C order, and this operation works on memory as it lies; pass a contiguous copy"
-        )));
+    let brought = scattered || (division.to_mpi == Given::Copied && own);
+    if !(brought && loan.view().device().is_host_addressable()) {
+        return said.raw(loan, &order, scattered, lent);
     }
-    let handle = mpi4py.datatype(&datatype)?;
-    let check = |py| Reach::of(py, mpi4py.mpi(), handle);
-    let (counts, displs) = if division.vector {
-        // Counts of elements that travel as several units each are said anew.
-        let blocks = match units {
-            1 => spec.given_blocks(name, division.blocks)?,
-            _ => Some(spec.blocks(name, numel, division.blocks)?),
+    if division.to_mpi == Given::AsItLies && said.undivided() && usage == Use::Move {
+        return said.strided(loan, &order, lent);
+    }
+    drop(loan);
+    staged::lend(mpi4py, name, msg, (flow, usage), division, lent)
+}
+
+/// A message that was read: what the caller said of it, and what its tensor is.
+struct Said<'a, 'py> {
+    mpi4py: &'a Mpi4py,
+    py: Python<'py>,
+    name: &'a str,
+    spec: Spec<'py>,
+    /// A Datatype of the caller's that says more than the tensor does.
+    given: Option<Bound<'py, PyAny>>,
+    flow: Flow,
+    usage: Use,
+    division: Division,
+    dtype: DType,
+    itemsize: usize,
+    numel: usize,
+}
+
+/// Count and displacement, or one of each per peer: numbers, lists or `None`, as mpi4py takes them.
+type Range<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+impl<'py> Said<'_, 'py> {
+    /// It is one block.
+    fn undivided(&self) -> bool {
+        self.division.blocks == 0 && !self.division.vector
+    }
+
+    /// It is a message that MPI writes.
+    fn received(&self) -> bool {
+        self.division.message && self.undivided() && self.flow != Flow::Out
+    }
+
+    /// The room for a message of so many elements.
+    fn room(&self, elements: usize) -> Capacity {
+        Capacity {
+            elements,
+            dtype: self.dtype,
+            itemsize: self.itemsize,
+        }
+    }
+
+    /// The displacement, and the number of elements behind it if none was said.
+    fn from(&self, count: Option<i64>, displ: Option<i64>) -> (i64, i64) {
+        let displ = displ.unwrap_or(0);
+        let rest = (self.numel as i64).saturating_sub(displ);
+        (displ, count.unwrap_or(rest))
+    }
+
+    /// Elements of a strided tensor as one element of a Datatype of its own.
+    fn strided(
+        self,
+        loan: Loan,
+        order: &StreamOrder,
+        lent: &mut Lent,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let core = |error| errors::operation(self.py, error);
+        let part = match self.spec.range(self.name)? {
+            (None, None) => Part::whole(loan.view().clone()),
+            (count, displ) => {
+                let (displ, count) = self.from(count, displ);
+                Part::new(loan.view().clone(), self.name, displ, count).map_err(core)?
+            }
         };
-        let scaled = blocks.map(|(mut counts, mut displs)| {
-            for number in counts.iter_mut().chain(&mut displs) {
-                *number = number.saturating_mul(units);
-            }
-            (counts, displs)
-        });
-        if let Some((counts, displs)) = &scaled {
-            let reach = check(py)?;
-            for (&count, &displ) in counts.iter().zip(displs) {
-                reach.check(name, if count == 0 { 0 } else { displ }, count, bytes.len)?;
+        order.wait(self.py)?;
+        if self.received() {
+            lent.room = Some(self.room(part.count()));
+        }
+        let view = part.view();
+        lent.addresses.push(view.data() as usize);
+        let shape = Shaped::new(self.mpi4py.mpi(), &part, self.received()).map_err(core)?;
+        let bytes = Bytes::untyped(view.data(), view.itemsize());
+        self.one(bytes, loan, Described::Shaped(shape), lent)
+    }
+
+    /// Memory as it lies, in elements of the caller's Datatype or of the tensor's dtype.
+    fn raw(
+        self,
+        loan: Loan,
+        order: &StreamOrder,
+        scattered: bool,
+        lent: &mut Lent,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (mpi4py, py) = (self.mpi4py, self.py);
+        let mut bytes = Bytes::of(loan.view()).map_err(|error| error.named(py, self.name))?;
+        order.wait(py)?;
+        let (mut datatype, units) = match &self.given {
+            Some(given) => (given.clone(), 1),
+            None if self.received() => receiving(mpi4py, py, self.dtype, self.itemsize)?,
+            None => natural(mpi4py, py, self.name, self.dtype, self.itemsize, self.usage)?,
+        };
+        if scattered {
+            return Err(PyBufferError::new_err(format!(
+                "{}: its elements do not lie in C order, and this operation works on memory as it lies; pass a contiguous copy",
+                self.name
+            )));
+        }
+        let handle = mpi4py.datatype(&datatype)?;
+        let reach = || Reach::of(py, mpi4py.mpi(), handle);
+        let (counts, displs) = match self.division.vector {
+            true => self.ranges(units, bytes.len, reach)?,
+            false => self.range(units, bytes.len, reach, lent)?,
+        };
+        if let Some(room) = lent.room.filter(|room| self.needs_moat(room)) {
+            let displ = displs.extract::<Option<i64>>()?.unwrap_or(0) / units;
+            // A displacement beyond the tensor is mpi4py's to refuse.
+            if (0..=self.numel as i64).contains(&displ) {
+                let skipped = (displ * self.itemsize as i64) as isize;
+                return self.moated(bytes.start.wrapping_offset(skipped), room, loan, lent);
             }
         }
-        match scaled {
-            Some((counts, displs)) if units != 1 => {
-                let list = |numbers| PyList::new(py, numbers).map(Bound::into_any);
-                (list(counts)?, list(displs)?)
-            }
-            _ => spec.raw_counts(py),
+        let moved = self.division.logical && !self.division.message && self.usage == Use::Move;
+        let divided = moved && bytes.len > 0;
+        if divided && tensor_comm::takes_one_address_for_in_place(mpi4py.mpi()) {
+            let first = displs.extract::<i64>().unwrap_or(0);
+            let address = reach()?.address(bytes.start as usize, first);
+            lent.addresses.push(address);
         }
-    } else {
-        let (count, displ) = spec.range(name)?;
-        if received && own {
-            let all = (numel as i64).saturating_sub(displ.unwrap_or(0));
-            lent.room = Some(Capacity {
-                elements: usize::try_from(count.unwrap_or(all)).unwrap_or(0),
-                dtype,
-                itemsize,
-            });
+        let mut cargo = Cargo::raw(loan.split().1, Intent::of(self.flow));
+        if divided && self.division.to_mpi == Given::Shifted {
+            let shifted = Shifted::new(mpi4py.mpi(), handle);
+            let shifted = shifted.map_err(|error| errors::operation(py, error))?;
+            datatype = mpi4py.datatype_object(py, shifted.datatype())?;
+            // mpi4py counts elements by the length, and looks at none of them.
+            bytes = Bytes::untyped(bytes.start.wrapping_add(Shifted::BY), bytes.len);
+            cargo = cargo.described(Described::Shifted(shifted));
+        }
+        let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
+        let items = [buffer, counts, displs, datatype];
+        PyList::new(py, items).map(Bound::into_any)
+    }
+
+    /// Count and displacement in units of the Datatype, of which so many are one element, checked against
+    /// `length` bytes.
+    fn range(
+        &self,
+        units: i64,
+        length: usize,
+        reach: impl FnOnce() -> PyResult<Reach>,
+        lent: &mut Lent,
+    ) -> PyResult<Range<'py>> {
+        let (count, displ) = self.spec.range(self.name)?;
+        if self.received() && self.given.is_none() {
+            let (_, elements) = self.from(count, displ);
+            lent.room = Some(self.room(usize::try_from(elements).unwrap_or(0)));
         }
         let scaled = |value: i64| value.saturating_mul(units);
         let (count, displ) = (count.map(scaled), displ.map(scaled));
         if let Some(count) = count {
-            let all = count.saturating_mul(division.blocks.max(1) as i64);
-            check(py)?.check(name, displ.unwrap_or(0), all, bytes.len)?;
+            let all = count.saturating_mul(self.division.blocks.max(1) as i64);
+            reach()?.check(self.name, displ.unwrap_or(0), all, length)?;
         }
-        (count.into_pyobject(py)?, displ.into_pyobject(py)?)
-    };
-    // What MPI writes beyond the end of the room goes nowhere (`guard.rs`).
-    let moated = received
-        && own
-        && tensor_comm::overruns(mpi4py.mpi())
-        && lent
-            .room
-            .is_some_and(|room| room.bytes() < tensor_comm::LARGE);
-    let displ: i64 = match moated {
-        true => displs.extract::<Option<i64>>()?.unwrap_or(0) / units,
-        false => 0,
-    };
-    // A displacement beyond the tensor is mpi4py's to refuse.
-    let within = (0..=numel as i64).contains(&displ);
-    if let (true, true, Some(room)) = (moated, within, lent.room) {
-        let skipped = displ * itemsize as i64;
-        let start = bytes.start.wrapping_offset(skipped as isize);
-        let moat = Moat::new(mpi4py.mpi(), start, room.bytes())
-            .map_err(|error| errors::operation(py, error))?;
-        let room = Bytes::untyped(start, room.bytes());
-        return one(
-            mpi4py,
-            py,
-            room,
-            (loan, intent),
-            Described::Moat(moat),
-            lent,
-        );
+        Ok((count.into_pyobject(self.py)?, displ.into_pyobject(self.py)?))
     }
-    let divided = division.logical && !division.message && usage == Use::Move && bytes.len > 0;
-    if divided && tensor_comm::takes_one_address_for_in_place(mpi4py.mpi()) {
-        let first = displs.extract::<i64>().unwrap_or(0);
-        let address = check(py)?.address(bytes.start as usize, first);
-        lent.addresses.push(address);
-    }
-    let mut cargo = Cargo::raw(loan.split().1, intent);
-    if divided && to_mpi == Given::Shifted {
-        let shifted = Shifted::new(mpi4py.mpi(), handle);
-        let shifted = shifted.map_err(|error| errors::operation(py, error))?;
-        datatype = mpi4py.datatype_object(py, shifted.datatype())?;
-        // mpi4py counts elements by the length, and looks at none of them.
-        bytes = Bytes::untyped(bytes.start.wrapping_add(Shifted::BY), bytes.len);
-        cargo = cargo.described(Described::Shifted(shifted));
-    }
-    let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
-    let items = [buffer, counts, displs, datatype];
-    PyList::new(py, items).map(Bound::into_any)
-}
 
-/// Elements of a strided tensor as one element of a Datatype of its own.
-fn shaped<'py>(
-    mpi4py: &Mpi4py,
-    py: Python<'py>,
-    (part, loan): (&Part, Loan),
-    intent: Intent,
-    received: bool,
-    lent: &mut Lent,
-) -> PyResult<Bound<'py, PyAny>> {
-    let shape = Shaped::new(mpi4py.mpi(), part, received);
-    let shape = shape.map_err(|error| errors::operation(py, error))?;
-    let view = part.view();
-    let bytes = Bytes::untyped(view.data(), view.itemsize());
-    one(
-        mpi4py,
-        py,
-        bytes,
-        (loan, intent),
-        Described::Shaped(shape),
-        lent,
-    )
-}
+    /// The same for one count and displacement per peer.
+    fn ranges(
+        &self,
+        units: i64,
+        length: usize,
+        reach: impl FnOnce() -> PyResult<Reach>,
+    ) -> PyResult<Range<'py>> {
+        // Counts of elements that travel as several units each are said anew.
+        let blocks = match units {
+            1 => self.spec.given_blocks(self.name, self.division.blocks)?,
+            _ => Some(
+                self.spec
+                    .blocks(self.name, self.numel, self.division.blocks)?,
+            ),
+        };
+        let Some((mut counts, mut displs)) = blocks else {
+            return Ok(self.spec.raw_counts(self.py));
+        };
+        for number in counts.iter_mut().chain(&mut displs) {
+            *number = number.saturating_mul(units);
+        }
+        let reach = reach()?;
+        for (&count, &displ) in counts.iter().zip(&displs) {
+            reach.check(self.name, if count == 0 { 0 } else { displ }, count, length)?;
+        }
+        if units == 1 {
+            return Ok(self.spec.raw_counts(self.py));
+        }
+        let list = |numbers| PyList::new(self.py, numbers).map(Bound::into_any);
+        Ok((list(counts)?, list(displs)?))
+    }
 
-/// Memory as one of its own Datatype.
-fn one<'py>(
-    mpi4py: &Mpi4py,
-    py: Python<'py>,
-    bytes: Bytes,
-    (loan, intent): (Loan, Intent),
-    described: Described,
-    lent: &mut Lent,
-) -> PyResult<Bound<'py, PyAny>> {
-    let datatype = mpi4py.datatype_object(py, described.datatype())?;
-    let cargo = Cargo::raw(loan.split().1, intent).described(described);
-    let buffer = lent.lend(py, Borrowed::lending(bytes, cargo))?;
-    let items = [buffer, 1i64.into_pyobject(py)?.into_any(), datatype];
-    PyList::new(py, items).map(Bound::into_any)
+    /// Whether the library writes beyond the end of the room: that goes nowhere then (`guard.rs`).
+    fn needs_moat(&self, room: &Capacity) -> bool {
+        let mpi = self.mpi4py.mpi();
+        let ours = self.received() && self.given.is_none();
+        ours && tensor_comm::overruns(mpi) && room.bytes() < tensor_comm::LARGE
+    }
+
+    /// Room for a message, kept apart from what lies behind it.
+    fn moated(
+        &self,
+        start: *mut u8,
+        room: Capacity,
+        loan: Loan,
+        lent: &mut Lent,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let moat = Moat::new(self.mpi4py.mpi(), start, room.bytes());
+        let moat = moat.map_err(|error| errors::operation(self.py, error))?;
+        let bytes = Bytes::untyped(start, room.bytes());
+        self.one(bytes, loan, Described::Moat(moat), lent)
+    }
+
+    /// Memory as one of its own Datatype.
+    fn one(
+        &self,
+        bytes: Bytes,
+        loan: Loan,
+        described: Described,
+        lent: &mut Lent,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let datatype = self.mpi4py.datatype_object(self.py, described.datatype())?;
+        let cargo = Cargo::raw(loan.split().1, Intent::of(self.flow)).described(described);
+        let buffer = lent.lend(self.py, Borrowed::lending(bytes, cargo))?;
+        elements::spec(buffer, Counts::One(1), datatype)
+    }
 }
 
 /// The Datatype by which elements of a dtype are received, and how many of it are one element.
