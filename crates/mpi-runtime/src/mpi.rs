@@ -1,5 +1,7 @@
 //! [`Mpi`]: the one loaded library of this process, and what can be told about it without calling it.
 
+mod load;
+
 use crate::abi::{Abi, Family, Predefined, Special};
 use crate::basic::{Basic, BuiltinOp};
 use crate::constants::Constants;
@@ -14,7 +16,6 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 static GLOBAL: OnceLock<Mpi> = OnceLock::new();
-static LOADING: Mutex<()> = Mutex::new(());
 
 /// The MPI library of this process: a table of its functions, with one method for each.
 ///
@@ -62,7 +63,7 @@ impl Mpi {
     /// # Errors
     /// - [`LoadError`]: the module is not loaded, there is no MPI behind it, or an unknown one.
     pub fn load_from_module(extension_path: &Path) -> Result<&'static Mpi, LoadError> {
-        install(|| find::behind_module(extension_path))
+        load::install(|| find::behind_module(extension_path))
     }
 
     /// Takes the MPI that is in the global scope of the process: the one that the program links.
@@ -70,7 +71,7 @@ impl Mpi {
     /// # Errors
     /// - [`LoadError`]: there is none, or an unknown one.
     pub fn load_global() -> Result<&'static Mpi, LoadError> {
-        install(find::in_process)
+        load::install(find::in_process)
     }
 
     /// Opens an MPI library: the named one, or, with `None`, what the process has already, else the
@@ -84,7 +85,7 @@ impl Mpi {
         {
             return Ok(mpi);
         }
-        install(|| find::by_opening(path))
+        load::install(|| find::by_opening(path))
     }
 
     /// Compares with what another user of the same MPI (mpi4py) says of it: the bytes of a handle and of
@@ -250,89 +251,4 @@ predefined! {
     errors_are_fatal: Errhandler = ErrorsAreFatal, "MPI_ERRORS_ARE_FATAL";
     message_null: Message = MessageNull, "MPI_MESSAGE_NULL";
     message_no_proc: Message = MessageNoProc, "MPI_MESSAGE_NO_PROC";
-}
-
-/// Finds a library and makes it the process's, or confirms that it already is.
-fn install(find: impl FnOnce() -> Result<Found, LoadError>) -> Result<&'static Mpi, LoadError> {
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = find()?;
-    if let Some(mpi) = GLOBAL.get() {
-        if mpi.identity == found.identity {
-            return Ok(mpi);
-        }
-        return Err(LoadError::AlreadyLoaded {
-            loaded: mpi.path.clone(),
-            asked: found.path,
-        });
-    }
-    let opened = found.opened.clone();
-    let mpi = build(found)?;
-    if let Some(name) = opened {
-        // Only now: nothing else of the process shall see a library that is refused.
-        Library::publish(&name).map_err(|detail| LoadError::CannotOpen { detail })?;
-    }
-    Ok(GLOBAL.get_or_init(|| mpi))
-}
-
-fn build(found: Found) -> Result<Mpi, LoadError> {
-    let missing = |symbol: &str| LoadError::MissingSymbol {
-        library: found.path.clone(),
-        symbol: symbol.to_owned(),
-        version: found.version.lines().next().unwrap_or_default().to_owned(),
-    };
-    // SAFETY:
-    // - `found.family` was told from the library itself, and handles are `int` on MPICH.
-    // - They are pointers, or as wide as one, on Open MPI and on the standard ABI.
-    let table = unsafe {
-        match found.family {
-            Family::Mpich => Table::load(&found.library).map(AnyTable::Int),
-            Family::OpenMpi | Family::Abi => Table::load(&found.library).map(AnyTable::Pointer),
-        }
-    }
-    .map_err(missing)?;
-
-    let abi = found.family.abi();
-    let mut special = [0; Special::ALL.len()];
-    for name in Special::ALL {
-        special[name as usize] = resolve(&found.library, (abi.handle)(name))
-            .ok_or_else(|| missing(symbol_name((abi.handle)(name))))?;
-    }
-    let mut ops = Vec::with_capacity(BuiltinOp::ALL.len());
-    for op in BuiltinOp::ALL {
-        let predefined = (abi.op)(*op);
-        ops.push(
-            resolve(&found.library, predefined).ok_or_else(|| missing(symbol_name(predefined)))?,
-        );
-    }
-    let datatypes = Basic::ALL
-        .iter()
-        .map(|basic| resolve(&found.library, (abi.datatype)(*basic)))
-        .collect();
-
-    Ok(Mpi {
-        table,
-        queries: Queries::of(&found.library),
-        family: found.family,
-        how: found.how,
-        path: found.path,
-        version: found.version,
-        identity: found.identity,
-        special,
-        datatypes,
-        ops,
-    })
-}
-
-fn resolve(library: &Library, predefined: Predefined) -> Option<u64> {
-    match predefined {
-        Predefined::Value(value) => Some(value),
-        Predefined::Symbol(name) => library.symbol(name).map(|address| address.as_ptr() as u64),
-    }
-}
-
-fn symbol_name(predefined: Predefined) -> &'static str {
-    match predefined {
-        Predefined::Value(_) => "a predefined handle",
-        Predefined::Symbol(name) => crate::table::text(name),
-    }
 }

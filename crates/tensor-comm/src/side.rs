@@ -4,6 +4,8 @@
 //! else goes through scratch memory: packed into logical order, widened where the wire says so, and
 //! settled (divided, rounded, unpacked, copied back) after MPI, only where MPI wrote.
 
+mod alias;
+mod ranges;
 mod sliced;
 
 use dlpack_core::{DType, View};
@@ -16,33 +18,16 @@ use crate::kernels;
 use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
 use crate::wire::Element;
+use ranges::Range;
 use sliced::Sliced;
+
+pub(crate) use alias::{may_alias, same_elements};
+pub(crate) use ranges::Ranges;
 
 /// Elements per step when packing and widening at once: small enough to stay in the first-level cache.
 const STEP: usize = 2048;
 /// Largest element that is ever widened, in bytes (complex32).
 const NARROW_BYTES: usize = 4;
-
-/// Consecutive logical elements of the tensor, and where they lie in the travelling form.
-#[derive(Debug, Clone, Copy)]
-struct Range {
-    start: usize,
-    count: usize,
-    /// First element in the travelling form.
-    at: usize,
-}
-
-impl Range {
-    /// One of so many equal parts of it.
-    fn part(self, (index, of): (usize, usize)) -> Range {
-        let count = self.count / of.max(1);
-        Range {
-            start: self.start + index * count,
-            count,
-            at: self.at + index * count,
-        }
-    }
-}
 
 /// One side of a call, ready for MPI.
 pub(crate) struct Side {
@@ -404,82 +389,4 @@ impl Side {
         }
         Ok(())
     }
-}
-
-/// Elements of a tensor that one side of a call is about.
-#[derive(Clone)]
-pub(crate) struct Ranges<'a> {
-    view: &'a View,
-    ranges: SmallVec<[Range; 1]>,
-}
-
-impl<'a> Ranges<'a> {
-    /// The tensor.
-    pub fn view(&self) -> &'a View {
-        self.view
-    }
-
-    /// Consecutive elements.
-    pub fn part(part: &'a Part) -> Ranges<'a> {
-        let range = Range {
-            start: part.start(),
-            count: part.count(),
-            at: part.start(),
-        };
-        Ranges {
-            view: part.view(),
-            ranges: smallvec![range],
-        }
-    }
-
-    /// One range per rank.
-    pub fn blocks(blocks: &'a Blocks) -> Ranges<'a> {
-        let range = |(&count, &displ): (&i64, &i64)| Range {
-            start: displ as usize,
-            count: count as usize,
-            at: displ as usize,
-        };
-        Ranges {
-            view: blocks.view(),
-            ranges: blocks
-                .counts()
-                .iter()
-                .zip(blocks.displs())
-                .map(range)
-                .collect(),
-        }
-    }
-
-    /// The elements of an argument; `name` is the argument's name.
-    pub fn of(arg: &'a Arg, name: &str) -> Result<Ranges<'a>> {
-        match arg {
-            Arg::Part(part) => Ok(Ranges::part(part)),
-            Arg::Blocks(blocks) => Ok(Ranges::blocks(blocks)),
-            Arg::Absent => Err(buffer_error!(
-                "{name}: None, but this rank needs a tensor here"
-            )),
-            Arg::InPlace => Err(value_error!("{name}: IN_PLACE has no meaning here")),
-        }
-    }
-}
-
-/// Whether two tensors may share memory.
-pub(crate) fn may_alias(a: &View, b: &View) -> bool {
-    let end = |view: &View| {
-        let (low, high) = view.layout().span();
-        let data = view.data() as isize;
-        (data.wrapping_add(low), data.wrapping_add(high))
-    };
-    let ((a_low, a_high), (b_low, b_high)) = (end(a), end(b));
-    a.numel() > 0 && b.numel() > 0 && a_low < b_high && b_low < a_high
-}
-
-/// Whether two parts are the very same elements.
-pub(crate) fn same_elements(a: &Part, b: &Part) -> bool {
-    a.view().data() == b.view().data()
-        && a.start() == b.start()
-        && a.count() == b.count()
-        && a.view().dtype() == b.view().dtype()
-        && a.view().layout().strides() == b.view().layout().strides()
-        && a.view().layout().shape() == b.view().layout().shape()
 }
