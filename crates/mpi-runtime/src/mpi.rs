@@ -2,18 +2,17 @@
 
 mod load;
 
-use crate::abi::{Abi, Family, Predefined, Special};
+use crate::abi::{Abi, Family, Special};
 use crate::basic::{Basic, BuiltinOp};
 use crate::constants::Constants;
 use crate::error::LoadError;
-use crate::find::{self, Found};
+use crate::find;
 use crate::gpu::Queries;
 use crate::handle::{Comm, Datatype, Errhandler, Group, Message, Op, Request};
-use crate::library::Library;
 use crate::table::Table;
 use libc::c_int;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 static GLOBAL: OnceLock<Mpi> = OnceLock::new();
 

@@ -9,10 +9,9 @@ mod ranges;
 mod sliced;
 
 use dlpack_core::{DType, View};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
-use crate::arg::{Arg, Blocks, Part};
-use crate::error::{Result, buffer_error, value_error};
+use crate::error::{Result, value_error};
 use crate::host::{Elements, Host};
 use crate::kernels;
 use crate::pack::{pack, unpack};
