@@ -124,6 +124,22 @@ class Persistent(_Received, mpi.Prequest):
         super().Start()
         self._wrote()
 
+    # A partition is written when it is ready, which may be long after the start.
+    def Pready(self, partition: int) -> None:
+        """Mark a given partition as ready."""
+        self._starts()
+        super().Pready(partition)
+
+    def Pready_range(self, partition_low: int, partition_high: int) -> None:
+        """Mark a range of partitions as ready."""
+        self._starts()
+        super().Pready_range(partition_low, partition_high)
+
+    def Pready_list(self, partitions: Sequence[int]) -> None:
+        """Mark a sequence of partitions as ready."""
+        self._starts()
+        super().Pready_list(partitions)
+
     def Free(self) -> None:
         """Free the request; an operation under way goes on, with its tensors held."""
         track = getattr(self, "_track", None)

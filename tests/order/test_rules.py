@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from support import capsules, gpu_tensors, simulated
 from support.gpu_tensors import (
     CupyArray,
     CupyManaged,
+    Interface2Array,
     NewTensor,
     NumbaArray,
+    OldPinnedTensor,
     PinnedTensor,
+    Tensor,
     array,
 )
 
@@ -110,7 +114,19 @@ def test_mixed_with_the_host(comm: Any, rng: Any, large: bool) -> None:
     np.testing.assert_array_equal(room if on_gpu else room.fetch(), values[1 - comm.rank])
 
 
-@pytest.mark.parametrize("kind", [NewTensor, PinnedTensor, CupyArray, NumbaArray])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        NewTensor,
+        PinnedTensor,
+        Tensor,
+        OldPinnedTensor,
+        CupyArray,
+        CupyManaged,
+        NumbaArray,
+        Interface2Array,
+    ],
+)
 @pytest.mark.parametrize("stream", ["default", "own"])
 def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream: str) -> None:
     """Refused before MPI is entered, and before a wait that would spoil the capture."""
@@ -133,6 +149,21 @@ def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream
     room = np.empty_like(values[0])
     comm.Allreduce(tensor, room)
     np.testing.assert_array_equal(room, sum(values))
+
+
+@pytest.mark.parametrize("kind", [PinnedTensor, OldPinnedTensor])
+def test_on_an_amd_gpu_torch_waits_for_pinned_memory(
+    comm: Any, rng: Any, kind: Any, monkeypatch: Any
+) -> None:
+    """dlmpi has no driver there that could be asked."""
+    monkeypatch.setattr(sys.modules["torch.version"], "hip", "7.0")
+    values, other = values_of(comm, rng), 1 - comm.rank
+    with simulated.on(0):
+        room, sent = array(kind, values[0]), array(kind, values[comm.rank])
+        asked = simulated.calls("cuStreamIsCapturing")
+        comm.Sendrecv(sent, other, 0, room, other, 0)
+        assert simulated.calls("cuStreamIsCapturing") == asked
+        np.testing.assert_array_equal(room.fetch(), values[other])
 
 
 def test_what_is_not_there_is_refused_in_words(comm: Any, rng: Any) -> None:
@@ -324,6 +355,39 @@ def test_persistent_operations_wait_at_each_start(
             np.testing.assert_array_equal(total.fetch(), sum(values))
             np.testing.assert_array_equal(room.look(seen.now()), before)
         for request in requests:
+            request.Free()
+
+
+#: All four partitions of a request, in an order and by a method of their own.
+READY = {
+    "one by one": lambda request: [request.Pready(i) for i in (2, 0, 3, 1)],
+    "range": lambda request: request.Pready_range(0, 3),
+    "list": lambda request: request.Pready_list([3, 1, 0, 2]),
+}
+
+
+@pytest.mark.parametrize("mark", READY)
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("kind", [CupyManaged, PinnedTensor])
+def test_a_partition_is_waited_for_when_it_is_ready(
+    comm: Any, rng: Any, kind: Any, step: int, mark: str
+) -> None:
+    """What it holds is written between the start and the call that says so."""
+    if step > 1 and "Open MPI" in STOCK.Get_library_version():
+        pytest.skip("Open MPI's partitioned requests take contiguous memory alone")
+    other = 1 - comm.rank
+    with simulated.on(0):
+        sent, room = (array(kind, np.zeros(4 * N, np.float32), step=step) for _ in range(2))
+        sending = comm.Psend_init(sent, 4, other, 7)
+        receiving = comm.Precv_init(room, 4, other, 7)
+        for _ in range(3):
+            values = values_of(comm, rng, 4 * N)
+            dlmpi.MPI.Prequest.Startall([receiving, sending])
+            sent.kernel(values[comm.rank])
+            READY[mark](sending)
+            dlmpi.MPI.Request.Waitall([receiving, sending])
+            np.testing.assert_array_equal(room.fetch(), values[other])
+        for request in (sending, receiving):
             request.Free()
 
 

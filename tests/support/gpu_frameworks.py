@@ -116,8 +116,8 @@ class TfTensor(Array):
         return self.capsule(Legacy)
 
 
-class NumbaArray(Array):
-    """Numba: the array interface, which names the stream to wait for."""
+class Interface2Array(Array):
+    """The array interface before its third version, which says nothing of streams (RMM, cuDF)."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -126,6 +126,18 @@ class NumbaArray(Array):
             "typestr": self.dtype.str,
             "data": (self.address if self.numel else 0, False),
             "strides": tuple(n * self.dtype.itemsize for n in self.strides),
-            "version": 3,
-            "stream": self.library.stream(self.dev) or simulated.LEGACY,
+            "version": 2,
         }
+
+
+class NumbaArray(Interface2Array):
+    """Numba: names the array's stream, but none where it works on the default stream."""
+
+    __module__ = "numba.cuda.cudadrv.devicearray"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        stream = self.library.stream(self.dev)
+        default = stream in (0, simulated.PER_THREAD)
+        named = {"version": 3, "stream": None if default else stream}
+        return super().__cuda_array_interface__ | named

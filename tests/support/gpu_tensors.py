@@ -18,12 +18,20 @@ from support.gpu_frameworks import (
     ApiArray,
     CupyArray,
     CupyManaged,
+    Interface2Array,
     JaxArray,
     NumbaArray,
     PoolArray,
     TfTensor,
 )
-from support.gpu_torch import ExpandableTensor, NewTensor, PinnedTensor, RocmTensor, Tensor
+from support.gpu_torch import (
+    ExpandableTensor,
+    NewTensor,
+    OldPinnedTensor,
+    PinnedTensor,
+    RocmTensor,
+    Tensor,
+)
 
 __all__ = [
     "POOL",
@@ -33,10 +41,12 @@ __all__ = [
     "CupyArray",
     "CupyManaged",
     "ExpandableTensor",
+    "Interface2Array",
     "JaxArray",
     "Library",
     "NewTensor",
     "NumbaArray",
+    "OldPinnedTensor",
     "PinnedTensor",
     "PoolArray",
     "RocmTensor",
@@ -64,6 +74,18 @@ class _CurrentStream:
         self.ptr = self.library.stream(simulated.current())
 
 
+class _TorchStream:
+    """`torch.cuda.current_stream(device)`."""
+
+    def __init__(self, dev: int | None = None) -> None:
+        self.dev = _current_device() if dev is None else dev
+        self.cuda_stream = NewTensor.current_library.stream(self.dev)
+
+    def synchronize(self) -> None:
+        with simulated.on(self.dev):
+            simulated.call("cuStreamSynchronize", self.cuda_stream)
+
+
 def _increment_version(tensor: Any) -> None:
     for one in tensor if isinstance(tensor, tuple) else (tensor,):
         one.version += 1
@@ -77,8 +99,11 @@ def pretend() -> None:
     """Put the make-believe modules in the places of the real ones."""
     assert not {"torch", "cupy", "jax", "tensorflow"} & set(sys.modules), "a real one is loaded"
     graph = types.SimpleNamespace(increment_version=_increment_version)
-    cuda = types.SimpleNamespace(is_initialized=lambda: True, current_device=_current_device)
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True, current_device=_current_device, current_stream=_TorchStream
+    )
     _module("torch", Tensor=Tensor, cuda=cuda)
+    _module("torch.version", hip=None)
     _module("torch.cuda", **vars(cuda))
     _module("torch.autograd", graph=graph)
     _module("torch.autograd.graph", **vars(graph))
@@ -94,6 +119,7 @@ PRODUCERS: dict[str, tuple[type[Array], tuple[str, ...]]] = {
     "torch": (NewTensor, ("default", "own")),
     "torch-pinned": (PinnedTensor, ("default", "own")),
     "torch-2.8": (Tensor, ("default", "own")),
+    "torch-2.8-pinned": (OldPinnedTensor, ("default", "own")),
     "torch-rocm": (RocmTensor, ("default", "own")),
     "array-api-rocm": (ApiArray, ("own",)),
     "cupy": (CupyArray, ("default", "own", "per-thread")),
@@ -101,6 +127,7 @@ PRODUCERS: dict[str, tuple[type[Array], tuple[str, ...]]] = {
     "jax": (JaxArray, ("own",)),
     "tensorflow": (TfTensor, ("own",)),
     "numba": (NumbaArray, ("default", "own", "per-thread")),
+    "interface-2": (Interface2Array, ("default", "per-thread")),
 }
 #: One library object per kind of stream: streams are made once.
 _LIBRARIES: dict[str, Library] = {}

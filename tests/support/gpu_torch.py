@@ -27,6 +27,7 @@ class Tensor(Array):
     """torch up to 2.8: legacy capsules, and no word about streams means no order."""
 
     version = 0
+    is_cuda = True
 
     def is_neg(self) -> bool:
         return False
@@ -42,6 +43,24 @@ class Tensor(Array):
     def __dlpack__(self, stream: Any = None) -> Any:
         if stream is not None and stream != -1:
             self.library.order(self.dev, stream)
+        return self.capsule(Legacy)
+
+
+class OldPinnedTensor(Tensor):
+    """torch's pinned host memory up to 2.9: takes no stream, and its capsule says CPU."""
+
+    memory_kind = "pinned"
+    device_kind = CPU
+    is_cuda = False
+
+    def is_pinned(self) -> bool:
+        return True
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (capsules.CUDA_HOST, 0)
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        assert stream is None, "stream should be None on cpu."
         return self.capsule(Legacy)
 
 

@@ -10,26 +10,36 @@ use crate::order::StreamOrder;
 
 /// The attribute.
 pub const ATTRIBUTE: &str = "__cuda_array_interface__";
+/// From this version on the producer names the stream that is to be waited for, or says that there is none.
+const NAMES_STREAMS: i64 = 3;
+/// The legacy and the calling thread's own: which of them a producer's default stream is was decided when it was built.
+const DEFAULT_STREAMS: [u64; 2] = [1, 2];
 
-/// Lends `obj`. The interface names no device: the driver knows whose address it is.
+/// Lends `obj`. The interface names no device: the driver knows whose address it is. `unnamed` says that this producer
+/// names no stream where it works on its default stream.
 ///
 /// # Errors
 /// What cannot be read or used.
-pub fn export(obj: &Bound<'_, PyAny>, order: &mut StreamOrder) -> ExportResult<Loan> {
+pub fn export(
+    obj: &Bound<'_, PyAny>,
+    unnamed: bool,
+    order: &mut StreamOrder,
+) -> ExportResult<Loan> {
     let interface = Interface::read(obj, ATTRIBUTE, None)?;
     let device = owner(&interface)?;
-    match interface.stream {
-        // Version 3: the consumer waits for the stream that the producer names. 0 is not allowed there.
+    let streams: &[u64] = match &interface.stream {
         Some(0) => {
             return Err(ExportError::Buffer(format!(
                 "its `{ATTRIBUTE}` names stream 0, which the protocol forbids; 1 is the default stream"
             )));
         }
-        Some(stream) => {
-            order.refuse_capture(stream, device.id)?;
-            order.wait_for(stream, device.id);
-        }
-        None => {}
+        Some(stream) => std::slice::from_ref(stream),
+        None if unnamed || interface.version < NAMES_STREAMS => &DEFAULT_STREAMS,
+        None => &[],
+    };
+    for &stream in streams {
+        order.refuse_capture(stream, device.id)?;
+        order.wait_for(stream, device.id);
     }
     // SAFETY:
     // - The protocol: the address is memory of this shape on its device, which lives as long as `obj`,

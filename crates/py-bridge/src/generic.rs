@@ -85,7 +85,9 @@ impl Generic {
                 buffer::export(obj, intent).map(|(buffer, view)| Loan::of_buffer(buffer, view))
             }
             Protocol::DLPack => dlpack_call::export(obj, &self.forms, intent, order),
-            Protocol::CudaArrayInterface => cai::export(obj, order),
+            Protocol::CudaArrayInterface => {
+                cai::export(obj, self.policy.leaves_default_stream_out, order)
+            }
             Protocol::ArrayInterface => array_interface::export(obj, None),
         }
     }

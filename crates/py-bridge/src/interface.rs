@@ -19,6 +19,8 @@ pub struct Interface {
     dtype: DType,
     /// The stream that the producer names, `None` where it names none.
     pub stream: Option<u64>,
+    /// Of the interface.
+    pub version: i64,
 }
 
 impl Interface {
@@ -73,6 +75,10 @@ impl Interface {
             Some(stream) => Some(stream.extract().map_err(raised)?),
             None => None,
         };
+        let version = match field("version")? {
+            Some(version) => version.extract().map_err(raised)?,
+            None => 0,
+        };
         Ok(Interface {
             data,
             readonly,
@@ -80,6 +86,7 @@ impl Interface {
             strides,
             dtype,
             stream,
+            version,
         })
     }
 

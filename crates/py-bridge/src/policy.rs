@@ -19,6 +19,8 @@ pub struct Policy {
     pub unsafe_dtypes: &'static [&'static str],
     /// Its `__dlpack__` waits for its own work on any device, and refuses a stream.
     pub takes_no_stream: bool,
+    /// Its `__cuda_array_interface__` names no stream where it works on its default stream.
+    pub leaves_default_stream_out: bool,
     /// What usually lies behind an export that fails.
     pub hint: Option<&'static str>,
 }
@@ -34,6 +36,7 @@ const fn row(package: &'static str, framework: &'static str) -> Policy {
         immutable: None,
         unsafe_dtypes: &[],
         takes_no_stream: false,
+        leaves_default_stream_out: false,
         hint: None,
     }
 }
@@ -60,6 +63,11 @@ const ROWS: &[Policy] = &[
         ],
         takes_no_stream: true,
         ..row("tensorflow", "tensorflow")
+    },
+    // numba-cuda 0.30: "no stream" means "nothing to wait for" in the protocol, and here the default stream.
+    Policy {
+        leaves_default_stream_out: true,
+        ..row("numba", "numba")
     },
     // pyarrow 26: flagged read-only with a version, not without.
     Policy {

@@ -196,6 +196,7 @@ impl Stage {
 
     /// Partitions `low..=high` may be sent.
     fn ready(&self, py: Python<'_>, low: i64, high: i64) -> PyResult<()> {
+        self.shared.lent.wait_again(py)?;
         let of = self.partitions;
         // Those that are not there are MPI's to refuse.
         for index in (low.max(0)..=high)

@@ -77,7 +77,7 @@ impl Tensor {
             return self.lend(&resolved, intent, order);
         }
         let Some(exchange) = &self.exchange else {
-            return self.by_call(obj, intent, order);
+            return self.by_older(obj, intent, order);
         };
         // The storage first: nothing may free the memory between the view and the hold.
         let storage = check::storage(obj)?;
@@ -95,8 +95,9 @@ impl Tensor {
             };
         }
         check::fits(&view, &storage, self.fields)?;
-        if cuda_is_initialized(obj.py())? {
-            wait_if_pinned(exchange, obj, order)?;
+        // Pinned memory may still be the target of a copy.
+        if cuda_is_initialized(obj.py())? && is_pinned(obj)? {
+            wait_for_copies(obj.py(), Some(exchange), order)?;
         }
         Ok(Loan::of_object(view, "dlpack exchange", storage.unbind()))
     }
@@ -112,8 +113,32 @@ impl Tensor {
         order: &mut StreamOrder,
     ) -> ExportResult<Loan> {
         let dev = view.device().id;
-        order.refuse_capture(exchange.current_stream(obj.py(), dev)?, dev)?;
+        order.refuse_capture(stream(obj.py(), Some(exchange), dev)?, dev)?;
         self.by_call(obj, intent, order)
+    }
+
+    /// A torch without the exchange API: its streams are asked for by Python.
+    #[cold]
+    fn by_older(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        intent: Intent,
+        order: &mut StreamOrder,
+    ) -> ExportResult<Loan> {
+        let py = obj.py();
+        // Also that of an AMD GPU.
+        let cuda = obj.getattr_opt(intern!(py, "is_cuda"))?;
+        if cuda.is_some_and(|cuda| cuda.is_truthy().unwrap_or(false)) {
+            let device = dlpack_call::device(obj)?;
+            if device.kind == DeviceKind::CUDA {
+                order.refuse_capture(stream(py, None, device.id)?, device.id)?;
+            }
+        }
+        let loan = self.by_call(obj, intent, order)?;
+        if loan.view().device().kind == DeviceKind::CUDA_HOST {
+            wait_for_copies(py, None, order)?;
+        }
+        Ok(loan)
     }
 
     /// `__dlpack__`, which refuses tensors that require a gradient and says nothing of the bits.
@@ -204,22 +229,42 @@ fn cuda_is_initialized(py: Python<'_>) -> ExportResult<bool> {
         .map_or(Ok(false), |ask| Ok(ask.bind(py).call0()?.is_truthy()?))
 }
 
+#[cold]
+fn is_pinned(obj: &Bound<'_, PyAny>) -> ExportResult<bool> {
+    Ok(obj
+        .call_method0(intern!(obj.py(), "is_pinned"))?
+        .is_truthy()?)
+}
+
 /// Pinned memory may still be the target of a copy on torch's current stream.
 #[cold]
-fn wait_if_pinned(
-    exchange: &Exchange,
-    obj: &Bound<'_, PyAny>,
+fn wait_for_copies(
+    py: Python<'_>,
+    exchange: Option<&Exchange>,
     order: &mut StreamOrder,
 ) -> ExportResult<()> {
-    let py = obj.py();
-    if obj.call_method0(intern!(py, "is_pinned"))?.is_truthy()? {
-        let dev: i32 = py
-            .import("torch.cuda")?
-            .call_method0("current_device")?
-            .extract()?;
-        let stream = exchange.current_stream(py, dev)?;
-        order.refuse_capture(stream, dev)?;
-        order.wait_for(stream, dev);
+    let cuda = py.import("torch.cuda")?;
+    if !py.import("torch.version")?.getattr("hip")?.is_none() {
+        // On an AMD GPU torch itself waits.
+        cuda.call_method0("current_stream")?
+            .call_method0("synchronize")?;
+        return Ok(());
     }
+    let dev: i32 = cuda.call_method0("current_device")?.extract()?;
+    let stream = stream(py, exchange, dev)?;
+    order.refuse_capture(stream, dev)?;
+    order.wait_for(stream, dev);
     Ok(())
+}
+
+/// torch's current stream on a CUDA device.
+fn stream(py: Python<'_>, exchange: Option<&Exchange>, dev: i32) -> ExportResult<u64> {
+    match exchange {
+        Some(exchange) => exchange.current_stream(py, dev),
+        None => Ok(py
+            .import("torch.cuda")?
+            .call_method1("current_stream", (dev,))?
+            .getattr("cuda_stream")?
+            .extract()?),
+    }
 }
