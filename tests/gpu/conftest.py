@@ -4,6 +4,7 @@ The bodies are those of tests/order. Without a GPU or a library, tests are skipp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -21,8 +22,8 @@ if gpu_rehearsal.REHEARSING:
 
 # So long that a copy which does not wait for the kernel comes before its end.
 CYCLES = 20_000_000
-# The side of the matrices that keep JAX as busy.
-SIDE = 64 if gpu_rehearsal.REHEARSING else 4096
+# The products, and the side of their matrices, that keep JAX as busy.
+PRODUCTS, SIDE = 16, 64 if gpu_rehearsal.REHEARSING else 4096
 
 
 class TorchLab(Lab):
@@ -120,6 +121,21 @@ class CupyLab(Lab):
         self._checks.clear()
 
 
+@functools.cache
+def busy(jax: Any) -> Callable[[], Any]:
+    """Zero after many products. Compiled once: choosing a product's kernel takes JAX seconds."""
+    jax.config.update("jax_enable_x64", True)
+    ones = jax.device_put(np.ones((SIDE, SIDE), np.float32))
+
+    def multiply(large: Any) -> Any:
+        for _ in range(PRODUCTS):
+            large = large @ large * np.float32(1e-4)
+        return large[0, 0] * 0
+
+    compiled = jax.jit(multiply)
+    return lambda: compiled(ones)
+
+
 class JaxLab(Lab):
     """JAX, whose arrays are complete some time after they are there; results go to host memory."""
 
@@ -127,19 +143,11 @@ class JaxLab(Lab):
 
     def __init__(self, rng: np.random.Generator, jax: Any) -> None:
         super().__init__(rng)
-        self.jax = jax
-        jax.config.update("jax_enable_x64", True)
-        self.large = jax.device_put(np.ones((SIDE, SIDE), np.float32))
-
-        def slow(values: Any, large: Any) -> Any:
-            for _ in range(4):
-                large = large @ large * np.float32(1e-4)
-            return values + (large[0, 0] * 0).astype(values.dtype)
-
-        self._slow = jax.jit(slow)
+        self.jax, self._busy = jax, busy(jax)
 
     def sent(self, values: np.ndarray, **_: Any) -> Any:
-        return self._slow(self.jax.device_put(values), self.large)
+        array = self.jax.device_put(values)
+        return array + self._busy().astype(values.dtype)
 
     def received(self, like: np.ndarray, start: np.ndarray | None = None, **_: Any) -> Any:
         return np.full_like(like, 77) if start is None else start.copy()

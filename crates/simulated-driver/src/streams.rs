@@ -105,10 +105,7 @@ pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> c_uint {
         if capturing(&state, id) {
             return CAPTURE_UNSUPPORTED;
         }
-        if matches!(id, StreamId::Legacy(_)) {
-            // It joins all blocking streams.
-            state = put(state, id, Work::Nothing, Vec::new());
-        }
+        // The legacy stream joins blocking ones where work is queued on it; nothing says that a wait for it does.
         let last = state.streams.get(&id).map_or(0, |stream| stream.last);
         drop(finish(state, (id, last)));
         OK
