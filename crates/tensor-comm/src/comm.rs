@@ -14,6 +14,7 @@ pub struct Comm {
     raw: mpi_runtime::Comm,
     one_call: bool,
     device: bool,
+    hands_over: bool,
     /// Whose algorithms its reductions use, where that was said of it.
     choice: Option<Choice>,
     known: Option<Known>,
@@ -55,6 +56,7 @@ impl Comm {
             raw,
             one_call: false,
             device: false,
+            hands_over: false,
             choice: None,
             known: None,
         })
@@ -102,6 +104,16 @@ impl Comm {
     /// The same communicator for a call in which MPI is given the addresses of device memory, or is not.
     pub(crate) fn giving_device_memory(self, device: bool) -> Comm {
         Comm { device, ..self }
+    }
+
+    /// The same communicator, whose ranks hand large blocks over by themselves (`handover.rs`), or do not.
+    pub(crate) fn handing_over(self, hands_over: bool) -> Comm {
+        Comm { hands_over, ..self }
+    }
+
+    /// Whether its ranks hand large blocks over by themselves: known to all alike.
+    pub(crate) fn hands_over(self) -> bool {
+        self.hands_over
     }
 
     /// Whether MPI is given the addresses of device memory.

@@ -156,7 +156,9 @@ fn make(comm: &Comm, call: &Call) -> Result<(Gate, Collective, Brief)> {
 
 /// Makes a communicator ready for operations of the engine: its private duplicate is there, and the ranks
 /// know where they run, so that large reductions take our own way, share memory for small ones, and know who takes
-/// device memory. Collective over the communicator.
+/// device memory. Collective over the communicator. From then on large messages and broadcasts go by memory
+/// (`handover.rs`) where that can be, so messages on it are begun by [`crate::begin_send`] and [`crate::begin_recv`] alone, and
+/// broadcasts with the tensors' own Datatypes.
 ///
 /// # Errors
 /// What MPI reports.
@@ -171,6 +173,7 @@ pub fn prepare(comm: &Comm) -> Result<()> {
         state.private(true)?;
         // As the first call of any other communicator: settings are compared, and it gets its number.
         gate.pass(Some(&Call::new(CallKind::Barrier)))?;
+        state.hand_over()?;
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ mod error;
 mod fits;
 mod ground;
 mod guard;
+mod handover;
 mod host;
 mod immediate;
 mod immediate_p2p;

@@ -178,6 +178,7 @@ fn joined(comm: Comm, call: &Call, send: Moving, recv: Moving) -> Plan {
         },
         direct: None,
         shared: None,
+        spread: None,
         open: false,
         software: false,
         send: send.side,

@@ -100,29 +100,35 @@ impl Message {
         }
     }
 
-    /// What a status that MPI has just filled in says of the message.
-    pub fn came(&self, comm: Comm, status: StatusPtr) -> Result<Came> {
-        // SAFETY:
-        // - MPI has just filled this status in.
-        let Arrived { source, tag, bytes } = unsafe { Arrived::of(comm.mpi(), status) }?;
+    /// What is known of a message that arrived, as its receiver sees it.
+    pub fn came(&self, Arrived { source, tag, bytes }: Arrived) -> Came {
         // A library with `int` counts says UNDEFINED for a message too large for them: it filled the room.
         let elements = bytes.unwrap_or(self.bytes) / self.wire.bytes.max(1);
-        Ok(Came {
+        Came {
             source,
             tag,
             elements,
-        })
+        }
     }
 
     /// Brings home what came, which must be whole elements and no more than there is room for.
     pub fn settle(&self, comm: Comm, status: StatusPtr) -> Result<()> {
         // SAFETY:
         // - MPI has just filled this status in.
-        let came = unsafe { Arrived::of(comm.mpi(), status) }?;
+        self.settle_arrived(comm, unsafe { Arrived::of(comm.mpi(), status) }?)
+    }
+
+    /// The same, where that is known.
+    pub fn settle_arrived(&self, comm: Comm, came: Arrived) -> Result<()> {
         if !self.side.is_direct() {
             let bytes = came.bytes.unwrap_or(usize::MAX);
             self.side.settle(bytes / self.wire.bytes.max(1), None)?;
         }
+        self.judge(comm, came)
+    }
+
+    /// Whether it was whole elements and no more than there is room for.
+    pub fn judge(&self, comm: Comm, came: Arrived) -> Result<()> {
         let judged = self.capacity().judge(comm.mpi(), came);
         if let Err(Error::Truncated { .. }) = judged {
             comm.mpi()

@@ -8,6 +8,7 @@ use crate::counted::Derived;
 use crate::direct::{Direct, Shared};
 use crate::error::{Result, value_error};
 use crate::ground::gate::Gate;
+use crate::handover::Spread;
 use crate::native::{Extent, Native, Port};
 use crate::scratch::Scratch;
 use crate::side::Side;
@@ -50,6 +51,8 @@ pub(crate) struct Plan {
     /// Our own algorithm, instead of the MPI call: by messages, or through shared memory.
     pub direct: Option<Box<Direct>>,
     pub shared: Option<Box<Shared>>,
+    /// A broadcast by memory that ranks use of each other, instead of the MPI call.
+    pub spread: Option<Spread>,
     /// Whether the ranks must agree on more before the algorithm can be chosen.
     pub open: bool,
     pub send: Option<Side>,
@@ -58,8 +61,7 @@ pub(crate) struct Plan {
     pub slicing: Option<Slicing>,
     /// Arithmetic is ours, for the trace.
     pub software: bool,
-    /// Datatypes made for this call.
-    #[expect(dead_code, reason = "freed when the call is over")]
+    /// Datatypes made for this call, freed when it is over.
     pub derived: [Option<Derived>; 2],
 }
 

@@ -185,6 +185,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
         },
         direct,
         shared,
+        spread: None,
         software: matches!(wire.combine, Combine::Own(_))
             || matches!(wire.element, Element::Widened { .. }),
         open: wire.open,
@@ -264,6 +265,7 @@ fn idle(comm: Comm, call: &Call) -> Plan {
         },
         direct: None,
         shared: None,
+        spread: None,
         open: false,
         software: false,
         send: None,

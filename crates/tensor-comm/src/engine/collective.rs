@@ -4,6 +4,7 @@
 //! Checking -> Placing (where the ranks run is not known yet) -> Waiting for its turn -> Flying -> settled
 //!                                                            \-> Exchanging (our own algorithm) -> settled
 //!                                                            \-> Sharing (memory, one step) -> settled
+//!                                                            \-> Spreading (a broadcast by memory) -> settled
 //! ```
 //!
 //! MPI matches collectives of a communicator by the order in which they are issued, so they are issued on
@@ -24,6 +25,7 @@ use crate::error::Result;
 use crate::ground::exchange::Exchange;
 use crate::ground::peers::Peers;
 use crate::ground::state::State;
+use crate::handover::Spreading;
 use crate::plan::Plan;
 use crate::trace::{self, Span, Taken};
 use crate::watch::Entered;
@@ -39,6 +41,7 @@ enum Stage {
     ),
     Exchanging(Box<Flight<Box<Direct>>>),
     Sharing(Poll),
+    Spreading(Box<Spreading>),
     Ended,
 }
 
@@ -235,11 +238,11 @@ impl Collective {
         let Some(order) = &mut self.order else {
             return Ok(false);
         };
-        let (direct, shared) = match &mut self.work {
-            Work::Planned(plan) => (&mut plan.direct, &mut plan.shared),
-            _ => (&mut None, &mut None),
+        let (direct, shared, spread) = match &mut self.work {
+            Work::Planned(plan) => (&mut plan.direct, &mut plan.shared, &mut plan.spread),
+            _ => (&mut None, &mut None, &mut None),
         };
-        if direct.is_some() {
+        if direct.is_some() || spread.is_some() {
             // It stands in nobody's way: its messages are apart.
             order.forfeit();
         } else if !order
@@ -255,6 +258,15 @@ impl Collective {
             let (tag, peers) = (order.tag, order.peers.take());
             let flight = Flight::new(direct, Lane { comm, tag, peers })?;
             self.stage = Stage::Exchanging(Box::new(flight));
+            return Ok(true);
+        }
+        if let Some(spread) = spread.take() {
+            let (tag, peers) = (order.tag, order.peers.take());
+            // SAFETY:
+            // - the plan's side is what the spread was made for; it lives as long as the operation.
+            let begun = unsafe { Spreading::begin(spread, Lane { comm, tag, peers }) };
+            let begun = begun.map_err(|error| order.state.report(error))?;
+            self.stage = Stage::Spreading(Box::new(begun));
             return Ok(true);
         }
         if let Some(arena) = order.state.arena()
@@ -303,6 +315,12 @@ impl Collective {
                     unsafe { poll.advance(arena, idle) }
                 }),
                 None => Ok(Progress::Idle),
+            },
+            Stage::Spreading(spreading) => match (spreading.advance(), &self.order) {
+                (Ok(Progress::Idle), Some(Order { state, .. })) => {
+                    state.look_around().map(|()| Progress::Idle)
+                }
+                (went, _) => went,
             },
             _ => Ok(Progress::Idle),
         };
@@ -356,7 +374,7 @@ impl Job for Collective {
         }
         let flew = matches!(
             self.stage,
-            Stage::Flying(..) | Stage::Exchanging(_) | Stage::Sharing(_)
+            Stage::Flying(..) | Stage::Exchanging(_) | Stage::Sharing(_) | Stage::Spreading(_)
         );
         self.stage = Stage::Ended;
         self.seen = (None, None);

@@ -93,6 +93,7 @@ pub(crate) struct Reach {
     ranks: Box<[Rank]>,
     own: usize,
     everywhere: bool,
+    anywhere: bool,
 }
 
 impl Reach {
@@ -126,16 +127,23 @@ impl Reach {
 
     fn new(ranks: Box<[Rank]>, own: usize) -> Reach {
         let everywhere = ranks.iter().all(|a| ranks.iter().all(|b| open(a, b)));
+        let anywhere = ranks.iter().any(|a| ranks.iter().any(|b| open(a, b)));
         Reach {
             ranks,
             own,
             everywhere,
+            anywhere,
         }
     }
 
     /// Whether each rank may be given device memory by each.
     pub fn everywhere(&self) -> bool {
         self.everywhere
+    }
+
+    /// Whether a rank may be given device memory by some rank.
+    pub fn anywhere(&self) -> bool {
+        self.anywhere
     }
 
     /// Whether this rank may give device memory for a message to or from `peer`; from any, where that is no rank.
@@ -195,7 +203,9 @@ mod tests {
         let bound = Reach::new(bound.into(), 0);
         assert!(!bound.everywhere() && !bound.is_open_to(-2));
         assert!(!bound.is_open_to(1) && bound.is_open_to(2) && !bound.is_open_to(3));
-        assert!(bound.is_open_to(0) && !bound.is_open_to(4));
+        assert!(bound.is_open_to(0) && !bound.is_open_to(4) && bound.anywhere());
+        let none = Reach::new([rank(false, 1, 5), rank(false, 1, 5)].into(), 0);
+        assert!(same.anywhere() && !none.anywhere());
     }
 
     #[test]

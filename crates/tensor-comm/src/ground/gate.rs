@@ -192,7 +192,11 @@ impl Gate {
     /// The communicator for a call that gives memory to MPI in this way: on the device, where MPI takes it.
     pub fn comm_for(&self, way: Way) -> Result<Comm> {
         let direct = awareness::allowed(self.comm.mpi(), self.state().map(Arc::as_ref), way)?;
-        Ok(self.comm.giving_device_memory(direct))
+        let hands_over = self.state().is_some_and(|state| state.hands_over());
+        Ok(self
+            .comm
+            .giving_device_memory(direct)
+            .handing_over(hands_over))
     }
 
     /// Agrees where the ranks run. Every rank must do so at the same call.

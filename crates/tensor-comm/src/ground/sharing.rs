@@ -57,18 +57,21 @@ impl State {
     pub fn with_arena<T>(&self, work: impl FnOnce(&Arena, Idle<'_>) -> Result<T>) -> Result<T> {
         let nowhere = || Error::State("dlmpi: these ranks share no memory".into());
         let arena = self.arena().ok_or_else(nowhere)?;
+        work(arena, &|| self.look_around())
+    }
+
+    /// What to do now and then while waiting for other ranks without MPI: they may wait for MPI's work on this one, or have
+    /// revoked the communicator.
+    pub fn look_around(&self) -> Result<()> {
         let (mpi, any) = (self.comm().mpi(), self.comm().mpi().constants().any_source);
         let [_, tag] = self.spare_tags();
-        let idle = || {
-            // A message that is never there: MPI looks through all that it has to do.
-            if let Some(private) = self.private(false)? {
-                // SAFETY:
-                // - no status is asked for.
-                unsafe { mpi.iprobe(any, tag, private, StatusPtr::ignore()) }?;
-            }
-            Ok(())
-        };
-        work(arena, &idle)
+        // A message that is never there: MPI looks through all that it has to do.
+        if let Some(private) = self.private(false)? {
+            // SAFETY:
+            // - no status is asked for.
+            unsafe { mpi.iprobe(any, tag, private, StatusPtr::ignore()) }?;
+        }
+        Ok(())
     }
 
     /// Agrees whether the ranks share memory, and makes it so where that is of use, after it is known where

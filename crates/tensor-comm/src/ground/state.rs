@@ -18,7 +18,7 @@ use super::place::Places;
 use super::private::{self, Private};
 use super::process;
 use super::receives::Receives;
-use super::settings::Choice;
+use super::settings::{Aware, Choice, Settings};
 use super::turns::Turns;
 use crate::agreed::{Place, Standing};
 use crate::comm::Comm;
@@ -60,6 +60,8 @@ pub(crate) struct State {
     revoked: AtomicBool,
     /// Peers need not be dlmpi.
     plain: AtomicBool,
+    /// All ranks hand large blocks over by themselves.
+    hands_over: AtomicBool,
     /// Whose algorithms its reductions use, where that was said of it: [`Choice::from_byte`].
     choice: AtomicU8,
 }
@@ -99,6 +101,7 @@ impl State {
             left: AtomicBool::new(false),
             revoked: AtomicBool::new(false),
             plain: AtomicBool::new(false),
+            hands_over: AtomicBool::new(false),
             choice: AtomicU8::new(Choice::UNSAID),
         });
         let value = Arc::into_raw(Arc::clone(&state)).cast_mut().cast();
@@ -165,6 +168,21 @@ impl State {
     /// Makes it so, or not.
     pub fn set_plain(&self, plain: bool) {
         self.plain.store(plain, Ordering::Relaxed);
+    }
+
+    /// Whether all ranks hand large blocks over by themselves.
+    pub fn hands_over(&self) -> bool {
+        self.hands_over.load(Ordering::Relaxed)
+    }
+
+    /// They do from now on, where they can use each other's memory and none gives device memory to MPI: a card cannot be
+    /// read there. At the same call on every rank, after they have agreed on both; nobody else sends messages on it.
+    pub fn hand_over(&self) -> Result<()> {
+        let device =
+            self.reach().is_none_or(Reach::anywhere) || Settings::get()?.gpu_aware == Aware::Yes;
+        let can = self.peers().is_some() && !device;
+        self.hands_over.store(can, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whose algorithms reductions use, where that was said of this communicator.

@@ -1,12 +1,15 @@
 //! Movements with a root: `Bcast`, `Gather(v)`, `Scatter(v)`.
 
 use super::block::Own;
-use super::{Moving, Per, joined};
+use super::{Moving, Per, elements, joined};
 use crate::arg::Arg;
 use crate::call::{Call, CallKind};
 use crate::comm::{Comm, Role};
+use crate::counted::{Counted, Derived, counted};
 use crate::error::Result;
+use crate::handover::{Spread, wanted};
 use crate::plan::Plan;
+use crate::wiretype::{WireType, byte};
 
 pub(super) fn bcast(comm: Comm, call: &Call) -> Result<Plan> {
     let buffer = if matches!(call.send, Arg::Absent) {
@@ -21,11 +24,51 @@ pub(super) fn bcast(comm: Comm, call: &Call) -> Result<Plan> {
     };
     // MPI_Bcast has one buffer; whether it is a side to settle is this rank's role.
     let received = comm.role(call.root)? == Role::Leaf;
+    let spread = spread(comm, call, buffer, &moving)?;
     let mut plan = joined(comm, call, Moving::nothing(comm), moving);
+    if let Some((spread, derived)) = spread {
+        plan.spread = Some(spread);
+        plan.derived = [None, derived];
+    }
     if !received {
         plan.send = plan.recv.take();
     }
     Ok(plan)
+}
+
+/// The broadcast by memory that ranks use of each other, where it is one, with its Datatype.
+fn spread(
+    comm: Comm,
+    call: &Call,
+    buffer: &Arg,
+    moving: &Moving,
+) -> Result<Option<(Spread, Option<Derived>)>> {
+    let bytes = elements(buffer) * buffer.view().map_or(0, |view| view.itemsize());
+    if !wanted(comm, bytes)? {
+        return Ok(None);
+    }
+    let mpi = comm.mpi();
+    let as_bytes = WireType {
+        datatype: byte(mpi),
+        units: 1,
+        bytes: 1,
+    };
+    let Counted {
+        count,
+        datatype,
+        derived,
+    } = counted(mpi, bytes, as_bytes)?;
+    let spread = Spread {
+        mpi,
+        rank: comm.rank()? as usize,
+        ranks: comm.size()?,
+        root: call.root as usize,
+        ptr: moving.port.ptr,
+        count,
+        datatype,
+        bytes,
+    };
+    Ok(Some((spread, derived)))
 }
 
 /// The root has one block per rank, every rank has one block. Gathering moves them to the root,

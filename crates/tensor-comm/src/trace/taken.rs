@@ -29,6 +29,7 @@ impl Taken {
                 (Some(_), ..) => "shared memory",
                 (None, Some(direct), _) => direct.name(),
                 (None, None, Some(_)) => "library, in slices",
+                (None, None, None) if plan.spread.is_some() => "handed over",
                 (None, None, None) => "library",
             },
         }
