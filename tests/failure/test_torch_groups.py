@@ -162,6 +162,43 @@ def test_the_operations_of_one_call_have_one_timeout(run_script):
     assert outcome.lines("late") == ["late 0.2 True", "late 3.0 True"], outcome.text
 
 
+def test_a_call_is_told_at_once_that_one_of_its_operations_failed(run_script):
+    """Whichever that is, while the other does not end."""
+    outcome = run_script(
+        HEAD
+        + """
+    dist.init_process_group("dlmpi", timeout=timedelta(seconds=60))
+    world = dist.group.WORLD
+    store = dist.distributed_c10d._get_default_store()
+    for number, (fails, form) in enumerate([(a, b) for a in (0, 1) for b in ("wait", "future")]):
+        dist.barrier()
+        if dist.get_rank() == 1:
+            dist.send(torch.ones(9), 0, tag=fails)  # too long
+            store.wait([f"told {number}"], timedelta(seconds=30))
+            dist.send(torch.ones(2), 0, tag=1 - fails)
+            continue
+        got = [torch.zeros(2), torch.zeros(2)]
+        world._start_coalescing()
+        receives = [dist.irecv(x, 1, tag=tag) for tag, x in enumerate(got)]
+        work = world._end_coalescing()
+        begin = time.monotonic()
+        try:
+            (work.wait if form == "wait" else work.get_future().wait)()
+        except RuntimeError as error:
+            soon = time.monotonic() - begin < 5
+            print("told", fails, form, soon and "truncated" in str(error), flush=True)
+        store.set(f"told {number}", "")
+        receives[1 - fails].wait()
+        assert got[1 - fails].tolist() == [1, 1]
+    dist.barrier()
+    dist.destroy_process_group()
+    """
+    )
+    assert outcome.code == 0, outcome.text
+    want = [f"told {fails} {form} True" for fails in (0, 1) for form in ("future", "wait")]
+    assert outcome.lines("told") == want, outcome.text
+
+
 def test_all_operations_of_a_late_call_are_remembered(run_script):
     """Not only the one that was waited for, which ends after all: MPI cannot end as usual."""
     outcome = run_script(

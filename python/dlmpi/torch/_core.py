@@ -30,6 +30,8 @@ __all__ = ["Core", "seconds"]
 #: How long a call is carried on before its own timeout is looked at: asking torch for it takes
 #: longer than a small message.
 PATIENCE = 1.0
+#: How long one of several operations is waited for before the others are looked at.
+GLANCE = 0.05
 
 
 def seconds(timeout: timedelta | None, default: float) -> float:
@@ -167,16 +169,22 @@ class Core:
     def wait_for(self, what: str, pending: Any, pendings: Sequence[Any], deadline: float) -> bool:
         """Wait for one of a call's operations until the deadline; say whether it has ended.
 
-        Raises where another rank has failed.
+        Raises where another rank has failed, or another operation of the call.
         """
+        asked = time.monotonic()
         while not pending.done():
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= deadline:
                 return False
+            if len(pendings) > 1:
+                # This one may wait for what a rank no longer does that has failed as well.
+                self.raise_error(pendings)
             self.raise_failed(what, pendings, _failed.known())
-            step = min(left, _failed.PERIOD)
-            if not pending.wait(step) and step == _failed.PERIOD:
+            period = _failed.PERIOD if len(pendings) == 1 else GLANCE
+            pending.wait(min(deadline - now, period))
+            if time.monotonic() - asked >= _failed.PERIOD:
                 self.raise_failed(what, pendings, _failed.heard())
+                asked = time.monotonic()
         return True
 
     @staticmethod

@@ -125,7 +125,7 @@ class PendingWork(Work):  # type: ignore[misc]
         for pending in self._pendings:
             try:
                 ended = self._core.wait_for(self._what, pending, self._pendings, deadline)
-            except FailedRankError as error:
+            except Exception as error:
                 self._error = error
                 return
             if not ended:
@@ -181,10 +181,19 @@ class PendingWork(Work):  # type: ignore[misc]
             if self._pendings and not self._settled:
                 # Nobody may ever call `wait`, so the clock runs here.
                 self._look_again()
-                self._pendings[-1].then(self._complete)
+                for pending in self._pendings:
+                    pending.then(self._one_ended)
             else:
                 self._complete()
         return self._future
+
+    def _one_ended(self) -> None:
+        """Complete the future when all have ended, or one has failed: others may then never end."""
+        pendings = self._pendings
+        if all(pending.done() for pending in pendings) or any(
+            pending.error() is not None for pending in pendings
+        ):
+            self._complete()
 
     def _complete(self) -> None:
         try:
