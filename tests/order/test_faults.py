@@ -33,7 +33,8 @@ KINDS: dict[str, tuple[type[Array], int]] = {
 }
 #: Those that an operation only puts back, with its own result at hand, fail in silence; the
 #: producers' own can leave behind what only they have.
-SILENT, THEIRS = ("cuCtxSetCurrent",), ("cuEventDestroy",)
+SILENT = ("cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode")
+THEIRS = ("cuEventDestroy",)
 #: Buffers for operations that are going on at the same time, and one more.
 AT_ONCE = 8
 

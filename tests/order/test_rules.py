@@ -151,6 +151,35 @@ def test_nothing_is_done_during_a_capture(comm: Any, rng: Any, kind: Any, stream
     np.testing.assert_array_equal(room, sum(values))
 
 
+@pytest.mark.parametrize("n", [N, 4_700_003])
+def test_a_capture_of_somebody_elses_is_not_disturbed(comm: Any, rng: Any, n: int) -> None:
+    """While any stream is captured, calls that wait or allocate are for nobody who could disturb
+    it, in whatever thread: dlmpi's bring a message home that was waited for before."""
+    captured = gpu_tensors.library("another").stream(0)
+    values, other = values_of(comm, rng, n), 1 - comm.rank
+    with simulated.on(0):
+        sent = array(CupyArray, values[comm.rank])
+        early, late, total, summed = (array(CupyArray, values[0]) for _ in range(4))
+        request = comm.Irecv(early, other, 2)
+        simulated.capture(captured, 0, True)
+        try:
+            comm.Sendrecv(sent, other, 1, late, other, 1)
+            sending = comm.Isend(sent, other, 2)
+            request.Wait()
+            sending.Wait()
+            comm.Allreduce(sent, total)
+            comm.Iallreduce(sent, summed).Wait()
+        finally:
+            simulated.capture(captured, 0, False)
+        for room, expected in (
+            (early, values[other]),
+            (late, values[other]),
+            (total, sum(values)),
+            (summed, sum(values)),
+        ):
+            np.testing.assert_array_equal(room.fetch(), expected)
+
+
 @pytest.mark.parametrize("kind", [PinnedTensor, OldPinnedTensor])
 def test_on_an_amd_gpu_torch_waits_for_pinned_memory(
     comm: Any, rng: Any, kind: Any, monkeypatch: Any

@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 use core::ptr;
 
+use crate::relaxed::Relaxed;
 use crate::symbols::Object;
 use crate::{Cuda, DeviceError};
 
@@ -12,6 +13,8 @@ pub struct Current {
     cuda: &'static Cuda,
     /// The context to put back, where it is another one.
     before: Option<Object>,
+    /// Whatever is done meanwhile disturbs no capture.
+    _relaxed: Relaxed,
     /// What is current is a property of the thread.
     thread: PhantomData<*const ()>,
 }
@@ -19,6 +22,7 @@ pub struct Current {
 impl Current {
     pub(crate) fn enter(cuda: &'static Cuda, dev: i32) -> Result<Current, DeviceError> {
         let wanted = cuda.context(dev)?.0;
+        let relaxed = Relaxed::enter(cuda)?;
         let mut before = ptr::null_mut();
         // SAFETY:
         // - The pointer is to a local.
@@ -29,6 +33,7 @@ impl Current {
             return Ok(Current {
                 cuda,
                 before: None,
+                _relaxed: relaxed,
                 thread: PhantomData,
             });
         }
@@ -40,6 +45,7 @@ impl Current {
         Ok(Current {
             cuda,
             before: Some(before),
+            _relaxed: relaxed,
             thread: PhantomData,
         })
     }

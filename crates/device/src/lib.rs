@@ -54,6 +54,7 @@ mod memory;
 mod parked;
 mod pinned;
 mod pointer;
+mod relaxed;
 mod stream;
 mod symbols;
 

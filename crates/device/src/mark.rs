@@ -5,6 +5,7 @@
 use core::ptr;
 use std::sync::{Mutex, PoisonError};
 
+use crate::relaxed::Relaxed;
 use crate::symbols::{self, Object};
 use crate::{Cuda, DeviceError};
 
@@ -53,6 +54,7 @@ impl Mark {
 
     /// Has all before it happened?
     pub fn reached(&self) -> Result<bool, DeviceError> {
+        let _relaxed = Relaxed::enter(self.cuda)?;
         // SAFETY:
         // - The event is ours.
         match unsafe { (self.cuda.table.event_query)(self.event) } {
@@ -63,6 +65,7 @@ impl Mark {
 
     /// Returns when all before it has happened.
     pub fn wait(&self) -> Result<(), DeviceError> {
+        let _relaxed = Relaxed::enter(self.cuda)?;
         // SAFETY:
         // - The event is ours.
         self.cuda.check("cuEventSynchronize", unsafe {

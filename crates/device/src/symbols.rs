@@ -118,6 +118,7 @@ table! {
     primary_ctx_retain = "cuDevicePrimaryCtxRetain": fn(*mut Object, c_int);
     ctx_get_current = "cuCtxGetCurrent": fn(*mut Object);
     ctx_set_current = "cuCtxSetCurrent": fn(Object);
+    exchange_capture_mode = "cuThreadExchangeStreamCaptureMode": fn(*mut c_int);
     stream_create = "cuStreamCreate": fn(*mut Object, c_uint);
     stream_synchronize = "cuStreamSynchronize": fn(Object);
     stream_is_capturing = "cuStreamIsCapturing": fn(Object, *mut c_int);

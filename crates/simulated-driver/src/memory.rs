@@ -7,7 +7,8 @@ use std::ptr;
 use crate::control::end;
 use crate::schedule::{Work, finish_all};
 use crate::state::{Guard, Needs, State, context_of, current_device, enter};
-use crate::{INVALID_VALUE, OK, OUT_OF_MEMORY};
+use crate::streams::forbidden;
+use crate::{CAPTURE_UNSUPPORTED, INVALID_VALUE, OK, OUT_OF_MEMORY};
 
 const PAGE: usize = 4096;
 /// The handle of the only pool.
@@ -211,6 +212,9 @@ pub unsafe extern "C" fn cuMemHostAlloc(
     flags: c_uint,
 ) -> c_uint {
     enter("cuMemHostAlloc", Needs::Context, |state| {
+        if forbidden(&state) {
+            return CAPTURE_UNSUPPORTED;
+        }
         // Portable, so that every context knows it: what was agreed.
         if flags != 1 {
             return INVALID_VALUE;
@@ -226,7 +230,10 @@ pub unsafe extern "C" fn cuMemHostAlloc(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(start: *mut c_void) -> c_uint {
     enter("cuMemFreeHost", Needs::Context, |state| {
-        release(state, start.addr(), true)
+        match forbidden(&state) {
+            true => CAPTURE_UNSUPPORTED,
+            false => release(state, start.addr(), true),
+        }
     })
 }
 

@@ -1,5 +1,6 @@
 //! Streams and events by their handles.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::thread;
@@ -9,6 +10,28 @@ use crate::state::{CHANGED, CURRENT, Guard, Needs, State, enter};
 use crate::{CAPTURE_IMPLICIT, CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_VALUE, NOT_READY, OK};
 
 const NON_BLOCKING: c_uint = 1;
+const RELAXED: c_int = 2;
+
+thread_local! {
+    /// The capture mode of this thread; at first the global one.
+    static MODE: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// Whether this thread may not make calls that could disturb a capture, of which cuda.h gives no list: those that wait,
+/// ask, or allocate for the host.
+pub(crate) fn forbidden(state: &State) -> bool {
+    MODE.get() != RELAXED && state.streams.values().any(|stream| stream.capturing)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_uint {
+    enter("cuThreadExchangeStreamCaptureMode", Needs::Driver, |_| {
+        // SAFETY:
+        // - The caller passes a valid pointer, as cuda.h asks.
+        unsafe { *mode = MODE.replace(*mode) };
+        OK
+    })
+}
 
 /// The stream of a handle, if it belongs to the context that is current; default streams come into being here.
 pub(crate) fn of(state: &mut State, handle: *mut c_void) -> Option<StreamId> {
@@ -102,7 +125,7 @@ pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> c_uint {
         let Some(id) = of(&mut state, stream) else {
             return INVALID_HANDLE;
         };
-        if capturing(&state, id) {
+        if forbidden(&state) || capturing(&state, id) {
             return CAPTURE_UNSUPPORTED;
         }
         // The legacy stream joins blocking ones where work is queued on it; nothing says that a wait for it does.
@@ -207,6 +230,7 @@ pub unsafe extern "C" fn cuEventSynchronize(event: *mut c_void) -> c_uint {
         "cuEventSynchronize",
         Needs::Driver,
         |mut state| match recorded(&mut state, event) {
+            _ if forbidden(&state) => CAPTURE_UNSUPPORTED,
             None => INVALID_HANDLE,
             Some(None) => OK,
             Some(Some(point)) => {
@@ -221,6 +245,7 @@ pub unsafe extern "C" fn cuEventSynchronize(event: *mut c_void) -> c_uint {
 pub unsafe extern "C" fn cuEventQuery(event: *mut c_void) -> c_uint {
     enter("cuEventQuery", Needs::Driver, |mut state| {
         match recorded(&mut state, event) {
+            _ if forbidden(&state) => CAPTURE_UNSUPPORTED,
             None => INVALID_HANDLE,
             Some(None) => OK,
             Some(Some(point)) => answer(state, point),
