@@ -178,16 +178,18 @@ impl Comm<'_> {
     ) -> Result<()> {
         let comm = self.enter()?;
         let mut tensors: Vec<&mut T> = tensors.into_iter().collect();
-        let loans: Result<Vec<Loan<'_>>> = tensors.iter_mut().map(|t| t.lend_mut()).collect();
-        let loans = loans.map_err(|why| {
+        let loans = tensors
+            .iter_mut()
+            .map(|tensor| tensor.lend_mut().map(Loan::into_parts));
+        let loans: Result<(Vec<View>, Vec<_>)> = loans.collect();
+        let (views, kept) = loans.map_err(|why| {
             let told = tensor_comm::refuse_many(&comm, why.as_refusal());
             why.after(told)
         })?;
-        let views: Vec<View> = loans.iter().map(|loan| loan.view().clone()).collect();
         // SAFETY:
-        // - The loans keep the memory, for us alone.
+        // - What the loans held and the borrows keep the memory, for us alone.
         let done = unsafe { tensor_comm::all_reduce_many(&comm, &views, op.native()) };
-        drop(loans);
+        drop(kept);
         tensors.iter_mut().for_each(|tensor| tensor.wrote());
         Ok(done?)
     }

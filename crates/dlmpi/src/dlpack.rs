@@ -125,12 +125,20 @@ unsafe impl TensorMut for Imported {
 /// ```
 ///
 /// # Errors
-/// - [`crate::ErrorKind::Tensor`]: it cannot be lent, or its strides are no whole number of elements.
+/// - [`crate::ErrorKind::Tensor`]: it cannot be lent, its loan is what keeps the memory ([`Loan::keeping`]), or its strides
+///   are no whole number of elements.
 pub fn export<T>(mut tensor: T) -> Result<*mut DLManagedTensorVersioned>
 where
     T: TensorMut + Stable + Send + 'static,
 {
-    let view = tensor.lend_mut()?.view().clone();
+    let view = match tensor.lend_mut()?.into_parts() {
+        (view, None) => view,
+        (_, Some(_)) => {
+            return Err(Error::tensor(
+                "the tensor's memory goes when its loan ends, which keeps it, so it cannot be given away",
+            ));
+        }
+    };
     // SAFETY:
     // - A `Stable` tensor's memory stays where it is when the tensor is moved, and lives as long as it.
     // - It was lent mutably and is owned, so a consumer may write it.
@@ -173,7 +181,8 @@ where
 /// ```
 ///
 /// # Safety
-/// - Moving a value does not move, free or change its memory.
+/// - The memory that a loan of [`Loan::new`] describes stays valid, and where it is, until the value is dropped: also when the
+///   loan has ended, and when the value is moved.
 pub unsafe trait Stable: Tensor {}
 
 // SAFETY:

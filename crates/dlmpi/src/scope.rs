@@ -78,13 +78,19 @@ struct Started<'scope> {
 impl Started<'_> {
     /// Waits, and ends the loans.
     fn finish(&self) -> Result<()> {
+        let done = self.await_end();
+        drop(self.loans.take());
+        done
+    }
+
+    /// Waits. Runs no code of the program's.
+    fn await_end(&self) -> Result<()> {
         let done = self.handle.wait();
         // Another thread ends MPI, against its rules: nobody waits for the operation any more, and until that thread is
         // done MPI may still write.
         while self.handle.is_left() && !ended() {
             std::thread::sleep(PAUSE);
         }
-        self.loans.take();
         Ok(done?)
     }
 }
@@ -194,23 +200,25 @@ struct Ending<'a, 'scope, 'env>(&'a Scope<'scope, 'env>);
 
 impl Drop for Ending<'_, '_, '_> {
     fn drop(&mut self) {
-        // What a loan kept may start another operation when it is dropped.
-        loop {
-            let all = self.0.started.take();
-            if all.is_empty() {
-                break;
-            }
-            if std::thread::panicking() {
-                end_after_panic(&all);
-            }
-            for started in all {
-                let done = started.finish();
-                if let (Err(error), false) = (done, started.seen.get()) {
-                    let first = self.0.unseen.take().unwrap_or(error);
-                    self.0.unseen.set(Some(first));
-                }
+        let all = self.0.started.take();
+        if all.is_empty() {
+            return;
+        }
+        // What a loan kept may start another operation when it is dropped, or panic: the rest is ended after `all`, in any
+        // case.
+        let (_rest, all) = (Ending(self.0), all);
+        if std::thread::panicking() {
+            end_after_panic(&all);
+        }
+        // No loan ends before all operations have: where its drop panics nobody would wait for a forgotten request.
+        let done: Vec<_> = all.iter().map(|started| started.await_end()).collect();
+        for (started, done) in all.iter().zip(done) {
+            if let (Err(error), false) = (done, started.seen.get()) {
+                let first = self.0.unseen.take().unwrap_or(error);
+                self.0.unseen.set(Some(first));
             }
         }
+        all.iter().for_each(|started| drop(started.loans.take()));
     }
 }
 

@@ -23,6 +23,8 @@
 //!
 //! tch 0.26 needs libtorch 2.13.
 
+use std::sync::PoisonError;
+
 use torch_bridge::tensor;
 
 pub use torch_bridge::tch as torch;
@@ -125,10 +127,14 @@ pub fn broadcast_vars(comm: &Comm<'_>, vars: &VarStore, root: i32) -> Result<()>
 /// - As for [`Comm::all_reduce_many`]; [`crate::ErrorKind::Tensor`] for sparse gradients.
 #[track_caller]
 pub fn average_grads(comm: &Comm<'_>, vars: &VarStore) -> Result<()> {
-    let gradients = vars.trainable_variables().into_iter().map(gradient);
-    let mut gradients = gradients
-        .map(|gradient| gradient.map(Gradient))
-        .collect::<Result<Vec<_>>>()?;
+    let mut gradients = {
+        // Each variable is asked where it is: `trainable_variables()` would clone them all.
+        let known = vars.variables_.lock();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        let variables = known.trainable_variables.iter();
+        let gradients = variables.map(|var| gradient(&var.tensor).map(Gradient));
+        gradients.collect::<Result<Vec<_>>>()?
+    };
     comm.all_reduce_many(gradients.iter_mut(), Op::Avg)
 }
 
@@ -152,8 +158,8 @@ unsafe impl TensorMut for Gradient {
 }
 
 /// The gradient of a variable, which shares its memory.
-fn gradient(variable: torch::Tensor) -> Result<torch::Tensor> {
-    let found = variable.grad();
+fn gradient(variable: &torch::Tensor) -> Result<torch::Tensor> {
+    let found = variable.f_grad().map_err(tensor::Refused::from)?;
     if found.defined() {
         return Ok(found);
     }

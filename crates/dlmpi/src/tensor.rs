@@ -18,12 +18,14 @@ use crate::error::{Error, Result};
 /// ```
 pub struct Loan<'a> {
     view: View,
-    #[expect(dead_code, reason = "it is held, never used")]
-    keep: Option<Box<dyn Keep + 'a>>,
+    keep: Kept<'a>,
 }
 
+/// What a loan holds, if anything.
+pub(crate) type Kept<'a> = Option<Box<dyn Keep + 'a>>;
+
 /// Anything may be held.
-trait Keep {}
+pub(crate) trait Keep {}
 impl<T> Keep for T {}
 
 impl std::fmt::Debug for Loan<'_> {
@@ -103,6 +105,11 @@ impl<'a> Loan<'a> {
     pub fn view(&self) -> &View {
         &self.view
     }
+
+    /// The memory, and what keeps it.
+    pub(crate) fn into_parts(self) -> (View, Kept<'a>) {
+        (self.view, self.keep)
+    }
 }
 
 /// A tensor that can be sent: its memory can be described, and is ready to be read.
@@ -140,6 +147,7 @@ impl<'a> Loan<'a> {
 ///   nobody writes, as long as the loan and the borrow behind it live.
 /// - Device memory is ready: what was queued to write it has happened, or our stream of this device and thread
 ///   (`device::Cuda::stream`) waits for it.
+/// - To lend a value neither frees, moves nor writes the memory of another one: an operation lends several.
 pub unsafe trait Tensor {
     /// Describes the memory and makes it ready to be read.
     ///

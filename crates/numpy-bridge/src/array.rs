@@ -68,7 +68,14 @@ fn describe<A: Element>(
     // Of an array without elements no stride is ever taken, and none need fit.
     let steps: Option<Vec<i64>> = (!shape.contains(&0)).then(|| {
         let item = size_of::<A>() as i64;
-        strides.iter().map(|&stride| stride as i64 * item).collect()
+        let steps = strides.iter().zip(shape);
+        steps
+            .map(|(&stride, &size)| match size {
+                // Never taken, and any number: that of `from_shape` with strides of its own, or of a slice with a huge step.
+                1 => 0,
+                _ => stride as i64 * item,
+            })
+            .collect()
     });
     // SAFETY:
     // - ndarray keeps every element that shape and strides reach inside the array's memory, whose offsets in bytes

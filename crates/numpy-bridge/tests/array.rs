@@ -3,7 +3,9 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use dlpack_core::{DType, Element, View};
-use ndarray::{ArcArray, Array, Array0, Array2, Array3, ArrayD, Axis, IxDyn, s};
+use ndarray::{
+    ArcArray, Array, Array0, Array2, Array3, ArrayD, ArrayView2, Axis, IxDyn, ShapeBuilder, s,
+};
 use numpy_bridge::array::{of_ref, view, view_mut};
 
 /// Reads a view in C order, by its own description.
@@ -44,6 +46,18 @@ fn every_layout_is_lent_as_it_is() {
     let view = view(&wide).unwrap();
     assert_eq!(read::<i64>(&view), wide.iter().copied().collect::<Vec<_>>());
     assert!(view.readonly() && view.layout().overlaps());
+}
+
+#[test]
+fn a_stride_that_is_never_taken_may_be_any_number() {
+    let numbers = [1f64, 2.0, 3.0];
+    for far in [isize::MAX as usize, isize::MAX as usize / 4 + 1] {
+        let row = ArrayView2::from_shape((1, 3).strides((far, 1)), &numbers).unwrap();
+        assert_eq!(read::<f64>(&view(&row).unwrap()), numbers);
+    }
+    let table = Array2::from_elem((5, 2), 7u64);
+    let row = table.slice(s![..;isize::MAX / 2, ..]);
+    assert_eq!(read::<u64>(&view(&row).unwrap()), [7, 7]);
 }
 
 #[test]

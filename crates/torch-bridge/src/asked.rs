@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 
 use tch::Tensor;
+use torch_sys::c_generated::{atg_is_conj, atg_is_neg};
 use torch_sys::{
     C_tensor, at_data_ptr, at_defined, at_device, at_dim, at_is_contiguous, at_is_mkldnn,
     at_is_sparse, at_shape, at_stride, get_and_reset_last_err,
@@ -39,6 +40,25 @@ pub(crate) fn apart(tensor: &Tensor) -> bool {
     // SAFETY:
     // - As above, and it is defined.
     unsafe { at_is_sparse(raw(tensor)) == 1 || at_is_mkldnn(raw(tensor)) == 1 }
+}
+
+/// What a defined tensor's elements are, other than what its memory holds.
+pub(crate) struct Lazy {
+    pub negative: bool,
+    pub conjugate: bool,
+}
+
+/// Which bits of a defined tensor are set; `None` where torch does not say.
+pub(crate) fn lazy(tensor: &Tensor) -> Option<Lazy> {
+    let raw = raw(tensor);
+    // SAFETY:
+    // - The handle is a borrowed tensor's, and the questions change nothing.
+    let (negative, conjugate) = unsafe { (atg_is_neg(raw) != 0, atg_is_conj(raw) != 0) };
+    let lazy = Lazy {
+        negative,
+        conjugate,
+    };
+    (!refused()).then_some(lazy)
 }
 
 /// Where a defined tensor's elements lie; `None` where torch does not say.

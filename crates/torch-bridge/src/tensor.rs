@@ -40,11 +40,12 @@ const NO_MEMORY: &str = "the tensor has no plain strided memory (sparse, nested,
 /// - [`Refused`]: it has no plain memory, or its elements are quantised.
 pub fn lend(tensor: &Tensor) -> Result<(View, Option<Tensor>), Refused> {
     dense(tensor)?;
+    let lazy = asked::lazy(tensor).ok_or_else(no_memory)?;
     let mut resolved = None;
-    if tensor.f_is_conj()? {
+    if lazy.conjugate {
         resolved = Some(tensor.f_resolve_conj()?);
     }
-    if tensor.f_is_neg()? {
+    if lazy.negative {
         let lazy = resolved.as_ref().unwrap_or(tensor);
         resolved = Some(lazy.f_resolve_neg()?);
     }
@@ -59,10 +60,11 @@ pub fn lend(tensor: &Tensor) -> Result<(View, Option<Tensor>), Refused> {
 ///   which only two bytes are values.
 pub fn lend_mut(tensor: &mut Tensor) -> Result<View, Refused> {
     dense(tensor)?;
-    if tensor.f_is_neg()? {
+    let lazy = asked::lazy(tensor).ok_or_else(no_memory)?;
+    if lazy.negative {
         return Err(Refused(NEGATIVE.to_owned()));
     }
-    if tensor.f_is_conj()? {
+    if lazy.conjugate {
         return Err(Refused(CONJUGATE.to_owned()));
     }
     let view = describe(tensor)?;
@@ -136,9 +138,13 @@ fn dense(tensor: &Tensor) -> Result<(), Refused> {
         ));
     }
     if asked::apart(tensor) {
-        return Err(Refused(NO_MEMORY.to_owned()));
+        return Err(no_memory());
     }
     Ok(())
+}
+
+fn no_memory() -> Refused {
+    Refused(NO_MEMORY.to_owned())
 }
 
 const KINDS: [(Kind, DType); 17] = [
@@ -172,7 +178,6 @@ fn describe(tensor: &Tensor) -> Result<View, Refused> {
                 "{kind:?} is a quantised type; pass `int_repr()`, and move scale and zero point apart"
             ))
         })?;
-    let no_memory = || Refused(NO_MEMORY.to_owned());
     let Asked {
         shape,
         strides,
@@ -194,7 +199,17 @@ fn describe(tensor: &Tensor) -> Result<View, Refused> {
     };
     let item = dtype.itemsize().unwrap_or(1) as i64;
     let in_bytes = |steps: Vec<i64>| -> Option<Vec<i64>> {
-        steps.iter().map(|step| step.checked_mul(item)).collect()
+        let steps = steps.iter().zip(&shape);
+        // Of a single row the stride is never taken, and may be any number.
+        steps
+            .map(|(step, size)| {
+                if *size == 1 {
+                    Some(0)
+                } else {
+                    step.checked_mul(item)
+                }
+            })
+            .collect()
     };
     let strides = match strides.filter(|_| !shape.contains(&0)) {
         Some(steps) => Some(in_bytes(steps).ok_or_else(no_memory)?),

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use dlmpi::ndarray::Array2;
-use dlmpi::{Comm, ErrorKind, KnownTo, Op, Result, Source, Tag, scope};
+use dlmpi::{Comm, ErrorKind, Exclusive, KnownTo, Loan, Op, Result, Source, Tag, Tensor, scope};
 
 pub fn orders(comm: &Comm<'_>) -> Result<()> {
     let (rank, size) = (comm.rank() as i64, comm.size() as i64);
@@ -75,6 +75,55 @@ pub fn panics(comm: &Comm<'_>) -> Result<()> {
     }));
     assert!(outcome.is_err());
     assert_eq!(came, 1);
+    Ok(())
+}
+
+/// Panics when it is dropped.
+struct Falls;
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        let _ = fall();
+    }
+}
+
+/// A tensor whose loans panic when they end.
+struct Sharp([f32; 3]);
+
+// SAFETY:
+// - It is its array.
+unsafe impl Tensor for Sharp {
+    fn lend(&self) -> Result<Loan<'_>> {
+        Ok(Loan::keeping(self.0.lend()?.view().clone(), Falls))
+    }
+}
+
+// SAFETY:
+// - It is its array.
+unsafe impl Exclusive for Sharp {}
+
+/// A loan that panics at the end of a scope does not keep the scope from waiting for a request that was forgotten.
+pub fn sharp(comm: &Comm<'_>) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size() as i32);
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    let (mine, mut sum, mut came) = (Sharp([1.0; 3]), [f32::NAN; 3], 0u8);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            // Long after everybody's scope would have ended.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            comm.send(&1u8, right, 7).expect("a message to any rank");
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            scope(|scope| {
+                let sum = comm.immediate_all_reduce_into(scope, &mine, &mut sum, Op::Sum)?;
+                let coming = comm.immediate_recv(scope, &mut came, left, 7)?;
+                std::mem::forget((sum, coming));
+                Ok::<(), dlmpi::Error>(())
+            })
+        }));
+        assert!(outcome.is_err());
+        assert_eq!((came, sum), (1, [size as f32; 3]));
+    });
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use dlmpi::{Comm, Result};
 /// One check; a panic ends the job.
 type Check = fn(&Comm<'_>) -> Result<()>;
 
-const CHECKS: [(&str, Check); 26] = [
+const CHECKS: [(&str, Check); 27] = [
     ("sums of every layout and size", arrays::sums),
     ("16-bit floats are added up in f32", arrays::halves),
     ("collectives move strided arrays", arrays::movements),
@@ -44,6 +44,10 @@ const CHECKS: [(&str, Check); 26] = [
         immediate::forgotten,
     ),
     ("a panic leaves requests to the scope", immediate::panics),
+    (
+        "a loan that panics leaves no operation behind",
+        immediate::sharp,
+    ),
     ("every non-blocking collective", immediate::all),
     (
         "non-blocking scans, and collectives with a root",

@@ -52,6 +52,12 @@ fn kinds(comm: &Comm<'_>) -> Result<()> {
         );
         assert!(whole.equal(&expected), "{kind:?}");
     }
+    // Of a single row the stride is never taken, and may be any number.
+    let row = Tensor::ones([3], (Kind::Float, Device::Cpu));
+    let mut far = row.as_strided([1i64, 2], [i64::MAX, 2], None);
+    comm.all_reduce(&mut far, Op::Sum)?;
+    let n = comm.size() as f64;
+    assert_eq!([0, 1, 2].map(|i| row.double_value(&[i])), [n, 1.0, n]);
     let mut empty = Tensor::zeros([0, 3], (Kind::Float, Device::Cpu));
     comm.all_reduce(&mut empty, Op::Sum)?;
     let mut scalar = Tensor::from(2.5f64);
