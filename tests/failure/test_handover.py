@@ -1,4 +1,5 @@
-"""Blocks that ranks copy out of each other's memory, where the system lets them do only a part."""
+"""Blocks that ranks copy out of each other's memory, where the system lets them do only a part,
+or takes its time."""
 
 from __future__ import annotations
 
@@ -25,6 +26,10 @@ LIBRARY = r"""
 static int fails(const char *call, size_t bytes) {
     const char *said = getenv("DLMPI_TEST_FAILS");
     if (!said || (bytes > 1 && bytes < 4096)) return 0;
+    if (bytes > 1 && strstr(said, "slow") && strstr(said, call)) {
+        usleep(3000);
+        return 0;
+    }
     return strstr(said, bytes == 1 ? "ends" : call) != NULL;
 }
 
@@ -52,9 +57,12 @@ def library(tmp_path_factory):
     return made
 
 
-#: What fails: the giver's writing, so that the taker reads all; what is tried before a card is
-#: sent, so that none is; and the setting by which nobody tries.
+#: What takes long: the one side's copies, so that the other waits for the last. What fails: the
+#: giver's writing, so that the taker reads all; what is tried before a card is sent, so that none
+#: is. And the setting by which nobody tries.
 PARTS = {
+    "slow writing": {"DLMPI_TEST_FAILS": "slow write"},
+    "slow reading": {"DLMPI_TEST_FAILS": "slow read"},
     "writing": {"DLMPI_TEST_FAILS": "write"},
     "ends": {"DLMPI_TEST_FAILS": "ends"},
     "all": {"DLMPI_CMA": "off"},
