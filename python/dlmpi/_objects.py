@@ -19,35 +19,40 @@ from typing import Any
 
 import mpi4py
 
-from dlmpi import _pickle
+from dlmpi import _native, _pickle
 from dlmpi._bound import mpi
 
 __all__ = ["METHODS", "pickle"]
 
-#: Objects without tensors: for these mpi4py's way is the shortest.
-_SIMPLE = frozenset((int, float, complex, bool, str, bytes, type(None)))
+#: Objects without tensors: for these mpi4py's way is the shortest. The messages are the same, so a
+#: rank chooses by what it gives; tensors that others send it then are copied once more.
+is_builtin = _native.is_builtin
 #: Counts of derived types are `int` on older libraries.
 _BLOCK = 1 << 30
 
 
-def _dumps(obj: Any, protocol: int | None = None, *, buffer_callback: Any = None) -> bytes:
+def _dumps(obj: Any, protocol: int | None, buffer_callback: Any) -> bytes:
     """`pickle.dumps` by the rules for tensors."""
     ours = buffer_callback is None and protocol is not None and protocol >= 5
-    if ours and type(obj) not in _SIMPLE:
+    if ours:
         return _joined(_pickle.dump(obj))
     return _stock.dumps(obj, protocol, buffer_callback=buffer_callback)
 
 
-def _loads(data: Any, *, buffers: Iterable[Any] | None = None) -> Any:
+def _loads(data: Any, buffers: Iterable[Any] | None) -> Any:
     """`pickle.loads`; what it returns may be written, and lies in no memory of mpi4py's."""
     return _pickle.loads(data) if buffers is None else _stock.loads(data, buffers=buffers)
+
+
+#: The same for mpi4py's own methods, which gives what holds no tensor to Python's pickle at once.
+_pickles = _native.Pickles(_stock.dumps, _stock.loads, _dumps, _loads, _pickle.END)
 
 
 def _install(protocol: int | None, threshold: int | None) -> None:
     """Let mpi4py's own methods use our functions."""
     real: Any = mpi.pickle
     real.__init__(None, None, protocol, threshold)  # which knows the defaults
-    real.__init__(_dumps, _loads, real.PROTOCOL, real.THRESHOLD)
+    real.__init__(_pickles.dumps, _pickles.loads, real.PROTOCOL, real.THRESHOLD)
 
 
 class _Pickle(mpi.Pickle):
@@ -225,7 +230,7 @@ def _sender(name: str, upper: str) -> Callable[..., Any]:
     real, send = getattr(mpi.Comm, name), getattr(mpi.Comm, upper)
 
     def method(self: Any, obj: Any, dest: int, tag: int = 0) -> Any:
-        if type(obj) in _SIMPLE or dest == mpi.PROC_NULL or not pickle.is_ours():
+        if is_builtin(obj) or dest == mpi.PROC_NULL or not pickle.is_ours():
             return real(self, obj, dest, tag)
         with _Gathered(_pickle.dump(obj)) as gathered:
             return send(self, gathered.message, dest, tag)
@@ -249,8 +254,11 @@ def _recv(
     ):
         return mpi.Comm.recv(self, buf, source, tag, status)
     found = status if status is not None else mpi.Status()
-    message = mpi.Comm.Mprobe(self, source, tag, found)
-    room = _Room([found.Get_elements(mpi.BYTE)])
+    message = mpi.Comm.mprobe(self, source, tag, found)
+    size = found.Get_elements(mpi.BYTE)
+    if size < _pickle.WHOLE:
+        return message.recv(status)  # no tensor lies in it
+    room = _Room([size])
     mpi.Message.Recv(message, room.message(), status)
     return room.objects()[0]
 
@@ -265,6 +273,10 @@ def _sendrecv(  # noqa: PLR0917 -- mpi4py's
     recvtag: int | None = None,
     status: Any = None,
 ) -> Any:
+    if is_builtin(sendobj):
+        source = mpi.ANY_SOURCE if source is None else source
+        recvtag = mpi.ANY_TAG if recvtag is None else recvtag
+        return mpi.Comm.sendrecv(self, sendobj, dest, sendtag, recvbuf, source, recvtag, status)
     request = self.isend(sendobj, dest, sendtag)
     received = _recv(self, recvbuf, source, recvtag, status)
     mpi.Request.Wait(request)
@@ -304,7 +316,7 @@ def _whole(self: Any) -> bool:
 
 
 def _bcast(self: Any, obj: Any, root: int = 0) -> Any:
-    if (type(obj) in _SIMPLE and self.rank == root) or not _whole(self):
+    if (is_builtin(obj) and self.rank == root) or not _whole(self):
         return mpi.Comm.bcast(self, obj, root)
     bcast, counts = mpi.Comm.Bcast, _Counts(1)
     if self.rank == root:
@@ -322,7 +334,7 @@ def _bcast(self: Any, obj: Any, root: int = 0) -> Any:
 
 
 def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
-    if not _whole(self):
+    if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.gather(self, sendobj, root)
     at_root = self.rank == root
     counts = _Counts(self.size if at_root else 0)
@@ -334,7 +346,7 @@ def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
 
 
 def _allgather(self: Any, sendobj: Any) -> Any:
-    if not _whole(self):
+    if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.allgather(self, sendobj)
     counts = _Counts(self.size)
     with _Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "allgather"):
@@ -345,7 +357,7 @@ def _allgather(self: Any, sendobj: Any) -> Any:
 
 
 def _scatter(self: Any, sendobj: Any, root: int = 0) -> Any:
-    if not _whole(self):
+    if (is_builtin(sendobj) and self.rank == root) or not _whole(self):
         return mpi.Comm.scatter(self, sendobj, root)
     counts, sizes, sent = _Counts(1), None, None
     if self.rank == root:
@@ -362,7 +374,7 @@ def _scatter(self: Any, sendobj: Any, root: int = 0) -> Any:
 
 
 def _alltoall(self: Any, sendobj: Any) -> Any:
-    if not _whole(self):
+    if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.alltoall(self, sendobj)
     blocks = [_joined(parts) for parts in _listed(sendobj, self.size)]
     lengths = [len(block) for block in blocks]

@@ -14,14 +14,14 @@ from typing import Any
 
 from dlmpi._pickle_reduce import reduce
 
-__all__ = ["ALIGNMENT", "WHOLE", "dump", "load", "loads"]
+__all__ = ["ALIGNMENT", "END", "WHOLE", "dump", "load", "loads"]
 
 #: Where memory begins in a message, so that tensors made of it are aligned.
 ALIGNMENT = 64
 #: A shorter pickle is one part: Python writes nothing shorter by itself.
 WHOLE = 1 << 16
 #: Ends a message with a table; no pickle ends so, but with a full stop.
-_MAGIC = b"dlmpi\x005\n"
+END = b"dlmpi\x005\n"
 _SPAN = struct.Struct("<QQ")
 _COUNT = struct.Struct("<Q")
 _BYTEARRAY8 = b"\x96"
@@ -66,7 +66,7 @@ class _Parts:
     def finish(self) -> None:
         if self.spans:
             table = b"".join(_SPAN.pack(*span) for span in self.spans)
-            self.write(table + _COUNT.pack(len(self.spans)) + _MAGIC)
+            self.write(table + _COUNT.pack(len(self.spans)) + END)
 
 
 class _Pickler(pickle.Pickler):
@@ -113,8 +113,8 @@ def loads(data: Any) -> Any:
 
 def _spans(message: memoryview) -> list[tuple[int, int]]:
     """Return where the memory of tensors lies; nothing for pickles of others."""
-    end = len(message) - len(_MAGIC) - _COUNT.size
-    if end < 0 or message[end + _COUNT.size :] != _MAGIC:
+    end = len(message) - len(END) - _COUNT.size
+    if end < 0 or message[end + _COUNT.size :] != END:
         return []
     (count,) = _COUNT.unpack_from(message, end)
     start = end - count * _SPAN.size

@@ -16,6 +16,7 @@ from dlmpi._together import Together
 
 __all__ = [
     "Carried",
+    "Kept",
     "Persistent",
     "Prequest",
     "Receipt",
@@ -81,7 +82,9 @@ class Receipt(_Received, Transfer):
 
     def Wait(self, status: mpi.Status | None = None) -> Literal[True]:
         """Wait for the message."""
-        self._completed(super().Wait, status)
+        track = getattr(self, "_track", None)
+        if track is None or not track.wait(status):
+            self._completed(super().Wait, status)
         return True
 
     def Test(self, status: mpi.Status | None = None) -> bool:
@@ -97,16 +100,31 @@ class Receipt(_Received, Transfer):
         return self._completed(super().test, status)  # type: ignore[no-any-return]
 
 
-class Persistent(_Received, mpi.Prequest):
-    """An operation that can be started again and again, on the same tensors.
+class Kept(mpi.Prequest):
+    """An operation that is started again and again, on the same tensors, with nothing else to do.
 
-    They are held until the request is freed. Where a framework counts what is written, it hears of
-    it when the operation starts, and from the methods of this object that see it complete.
+    They are held until the request is freed.
     """
 
     __slots__ = ("_track",)
 
     _track: _native.Track
+
+    def Free(self) -> None:
+        """Free the request; an operation under way goes on, with its tensors held."""
+        track = getattr(self, "_track", None)
+        if self.Get_status() or track is None or not track.free():
+            super().Free()
+
+
+class Persistent(_Received, Kept):
+    """The same where a message is judged, or where work is queued on the tensors.
+
+    Where a framework counts what is written, it hears of it when the operation starts, and from
+    the methods of this object that see it complete.
+    """
+
+    __slots__ = ()
 
     def _wrote(self) -> None:
         track = getattr(self, "_track", None)
@@ -139,12 +157,6 @@ class Persistent(_Received, mpi.Prequest):
         """Mark a sequence of partitions as ready."""
         self._starts()
         super().Pready_list(partitions)
-
-    def Free(self) -> None:
-        """Free the request; an operation under way goes on, with its tensors held."""
-        track = getattr(self, "_track", None)
-        if self.Get_status() or track is None or not track.free():
-            super().Free()
 
     def Wait(self, status: mpi.Status | None = None) -> Literal[True]:
         """Wait for the operation to complete."""
@@ -344,8 +356,13 @@ def _make_request(handle: int, pending: _native.Pending) -> Carried:
 
 _native.set_request(_make_request)
 _native.set_classes(
-    transfer=Transfer, receipt=Receipt, persistent=Persistent, repeated=Repeated, staged=Staged
+    transfer=Transfer,
+    receipt=Receipt,
+    persistent=Persistent,
+    kept=Kept,
+    repeated=Repeated,
+    staged=Staged,
 )
-_start.guard((Transfer, Receipt, Persistent, Carried, Repeated, Staged), (Together, Prequest))
+_start.guard((Transfer, Receipt, Kept, Persistent, Carried, Repeated, Staged), (Together, Prequest))
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

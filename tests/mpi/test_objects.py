@@ -186,12 +186,12 @@ def test_what_arrives_is_aligned_and_ones_own():
         same(found, made(1))
 
 
-@pytest.mark.parametrize("trailer", [b"", b"anything", _pickle._MAGIC])
+@pytest.mark.parametrize("trailer", [b"", b"anything", _pickle.END])
 def test_pickles_of_others(trailer):
     """A pickle with junk behind it is a pickle; a table that lies is an error."""
     text = pickle.dumps({"a": 1}) + trailer
     message = memoryview(bytearray(text))
-    if trailer == _pickle._MAGIC:
+    if trailer == _pickle.END:
         lying = memoryview(bytearray(text[:-8] + (9).to_bytes(8, "little") + trailer))
         with pytest.raises(pickle.UnpicklingError):
             _pickle.load(lying)

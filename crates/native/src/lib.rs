@@ -11,7 +11,7 @@ type Paths = (String, &'static str, Operations);
 mod _native {
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
-    use pyo3::types::{PyDict, PyModule};
+    use pyo3::types::{PyDict, PyList, PyModule};
 
     #[pymodule_export]
     use py_bridge::avg::Avg;
@@ -21,6 +21,8 @@ mod _native {
     use py_bridge::describe::describe;
     #[pymodule_export]
     use py_bridge::errors::MismatchError;
+    #[pymodule_export]
+    use py_bridge::pickles::Pickles;
     #[pymodule_export]
     use py_bridge::request::Pending;
     #[pymodule_export]
@@ -84,6 +86,20 @@ mod _native {
         py_bridge::bench::raw_allreduce(send, recv, comm, repeat)
     }
 
+    /// Waits for the requests of messages that nothing is left to do with; `False` where mpi4py's method must do it.
+    #[pyfunction]
+    #[pyo3(signature = (requests, statuses, /))]
+    fn wait_all(requests: &Bound<'_, PyList>, statuses: &Bound<'_, PyList>) -> PyResult<bool> {
+        py_bridge::transfer::wait_all(requests, statuses)
+    }
+
+    /// Whether an object is made of builtins alone, and of few: it holds no tensor.
+    #[pyfunction]
+    #[pyo3(signature = (obj, /))]
+    fn is_builtin(obj: &Bound<'_, PyAny>) -> bool {
+        py_bridge::pickles::is_builtin(obj)
+    }
+
     /// Forgets what was learned about types, after their rules changed.
     #[pyfunction]
     fn forget_types() {
@@ -99,11 +115,12 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer, receipt, persistent, repeated, staged))]
+    #[pyo3(signature = (*, transfer, receipt, persistent, kept, repeated, staged))]
     fn set_classes(
         transfer: Py<PyAny>,
         receipt: Py<PyAny>,
         persistent: Py<PyAny>,
+        kept: Py<PyAny>,
         repeated: Py<PyAny>,
         staged: Py<PyAny>,
     ) -> PyResult<()> {
@@ -111,6 +128,7 @@ mod _native {
             transfer,
             receipt,
             persistent,
+            kept,
             repeated,
             staged,
         };

@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use dlpack_core::{DType, Device, View};
+use py_bridge::Flat;
 use py_bridge::Intent;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -82,6 +83,49 @@ const NUMBERS: [Option<DType>; 24] = {
 #[inline]
 pub unsafe fn view(array: &Bound<'_, PyAny>, intent: Intent) -> Option<View> {
     // SAFETY:
+    // - by the caller's promise.
+    let Plain {
+        data,
+        shape,
+        dtype,
+        writable,
+    } = unsafe { read(array, intent) }?;
+    // SAFETY:
+    // - an array in C order is its shape's elements from `data` on, in memory that it keeps.
+    unsafe { View::from_parts(data, shape, None, dtype, Device::CPU, !writable) }.ok()
+}
+
+/// The elements of a plain array, as [`view`] finds them.
+///
+/// # Safety
+/// - As for [`view`].
+#[inline]
+pub unsafe fn flat(array: &Bound<'_, PyAny>, intent: Intent) -> Option<Flat> {
+    // SAFETY:
+    // - by the caller's promise.
+    let Plain {
+        data, shape, dtype, ..
+    } = unsafe { read(array, intent) }?;
+    let mut count = 1usize;
+    for &size in shape {
+        count = count.checked_mul(usize::try_from(size).ok()?)?;
+    }
+    (!data.is_null()).then_some(Flat { data, count, dtype })
+}
+
+/// The fields of a plain array.
+struct Plain<'a> {
+    data: *mut u8,
+    shape: &'a [i64],
+    dtype: DType,
+    writable: bool,
+}
+
+/// # Safety
+/// - As for [`view`].
+#[inline]
+unsafe fn read<'a>(array: &'a Bound<'_, PyAny>, intent: Intent) -> Option<Plain<'a>> {
+    // SAFETY:
     // - by the caller's promise; the array is held, and attached threads alone change it.
     let (array, number, order) = unsafe {
         let array = &*array.as_ptr().cast::<Array>();
@@ -104,9 +148,12 @@ pub unsafe fn view(array: &Bound<'_, PyAny>, intent: Intent) -> Option<View> {
         // - an array has as many sizes as dimensions; `isize` is as wide as `i64`, asserted above.
         _ => unsafe { std::slice::from_raw_parts(array.shape.cast(), ndim) },
     };
-    // SAFETY:
-    // - an array in C order is its shape's elements from `data` on, in memory that it keeps.
-    unsafe { View::from_parts(array.data, shape, None, dtype, Device::CPU, !writable) }.ok()
+    Some(Plain {
+        data: array.data,
+        shape,
+        dtype,
+        writable,
+    })
 }
 
 /// Whether `ty` is `numpy.ndarray` itself, and its instances look as they do here.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dlpack_core::DType;
+use py_bridge::Flat;
 use py_bridge::framework::derives_from;
 use py_bridge::{
     ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder, array_interface,
@@ -71,6 +72,15 @@ impl Exporter for Array {
             Err(ExportError::Raised(_, refusal)) => by_interface(obj, refusal),
             Err(error) => Err(error),
         }
+    }
+
+    #[inline]
+    fn flat(&self, obj: &Bound<'_, PyAny>, intent: Intent) -> Option<Flat> {
+        // SAFETY:
+        // - the registry gives this exporter instances of the type that was claimed.
+        self.plain
+            .then(|| unsafe { plain::flat(obj, intent) })
+            .flatten()
     }
 }
 

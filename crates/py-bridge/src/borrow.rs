@@ -159,6 +159,11 @@ impl Borrowed {
             .map_err(|error| errors::operation(py, error))
     }
 
+    /// Whether a framework is to hear when the memory was written.
+    pub fn tells(&self) -> bool {
+        self.state().cargo.as_ref().is_some_and(Cargo::tells)
+    }
+
     /// The memory was written, and stays lent.
     ///
     /// # Errors

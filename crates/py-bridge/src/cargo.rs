@@ -101,6 +101,11 @@ impl Cargo {
         }
     }
 
+    /// Whether a framework is to hear when the memory was written.
+    pub fn tells(&self) -> bool {
+        self.written && self.held.must_tell()
+    }
+
     /// The memory was written, and will be again: tells the framework.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::datatype::Use;
 use crate::errors;
 use crate::framework::Intent;
 use crate::interrupt;
+use crate::lane;
 use crate::message::{self, Loans, Message};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
@@ -179,12 +180,15 @@ pub fn run<'py>(
 /// What any argument has to say; what MPI has to say comes with the request.
 pub fn start<'py>(
     py: Python<'py>,
-    mpi4py: &Mpi4py,
+    mpi4py: &'static Mpi4py,
     row: &Collective,
     params: &[Param],
     comm: Comm,
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Outcome> {
+    if let Some(request) = lane::start(mpi4py, row, params, comm, slots, py)? {
+        return Ok(Outcome::Value(request.unbind()));
+    }
     let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
     match fill(py, row, params, comm, slots, &mut call, &mut loans) {
         Ok(true) => {

@@ -9,6 +9,7 @@ use tensor_comm::Flow;
 use crate::errors::ExportResult;
 use crate::loan::Loan;
 use crate::order::StreamOrder;
+use tensor_comm::lane::Flat;
 
 /// What will happen to the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,12 @@ pub trait Exporter: Send + Sync {
         intent: Intent,
         order: &mut StreamOrder,
     ) -> ExportResult<Loan>;
+
+    /// The elements of `obj` where that is all there is to it: native numbers in C order in host memory, which are there
+    /// while `obj` is, may be used for this intent, and of whose use nobody must hear. Runs no Python code.
+    fn flat(&self, _obj: &Bound<'_, PyAny>, _intent: Intent) -> Option<Flat> {
+        None
+    }
 }
 
 /// A framework that recognises its own types.

@@ -112,6 +112,15 @@ impl Loan {
 }
 
 impl Held {
+    /// Memory that lives as long as `holder`, of whose use nobody must hear.
+    pub fn of(holder: Py<PyAny>) -> Held {
+        Held {
+            owner: Owner::None,
+            objects: SmallVec::from_iter([holder]),
+            wrote: SmallVec::new(),
+        }
+    }
+
     /// Whether a framework wants to know that its memory was written.
     pub fn must_tell(&self) -> bool {
         !self.wrote.is_empty()

@@ -14,7 +14,7 @@ use tensor_comm::Comm;
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{Default, Param, Slots, Takes, sort};
 use crate::table::{Body, METHODS, ROWS, Row};
-use crate::{collective, delegate, errors, lend, p2p};
+use crate::{collective, delegate, errors, lane, lend, p2p};
 
 /// How a method ended.
 #[derive(Debug)]
@@ -48,24 +48,34 @@ unsafe extern "C" fn entry<const ROW: usize>(
     nargs: ffi::Py_ssize_t,
     kwnames: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
+    // SAFETY:
+    // - CPython calls it attached. What is done without the count that `attach` keeps drops no object.
+    let py = unsafe { Python::assume_attached() };
+    let short = catch_unwind(|| {
+        let (mpi4py, row) = (Mpi4py::get()?, ROWS.get(ROW)?);
+        // SAFETY:
+        // - CPython holds `slf` and the arguments during the call.
+        let slf = unsafe { Borrowed::from_ptr(py, slf) };
+        // SAFETY:
+        // - As above; this is the contract of the calling convention.
+        let slots = unsafe { sort(py, row.name, row.params, args, count(nargs), kwnames) }.ok()?;
+        lane::attempt(mpi4py, row, &slf, &slots)
+    });
+    if let Ok(Some(Ok(()))) = short {
+        return py.None().into_ptr();
+    }
     Python::attach(|py| {
         let called = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(Err(error)) = short.map_err(|panic| errors::panicked(&*panic))? {
+                return Err(error);
+            }
             let row = ROWS.get(ROW).ok_or_else(errors::unbound)?;
             // SAFETY:
             // - CPython holds `slf` and the arguments during the call.
             let slf = unsafe { Borrowed::from_ptr(py, slf) };
             // SAFETY:
             // - As above; this is the contract of the calling convention.
-            let slots = unsafe {
-                sort(
-                    py,
-                    row.name,
-                    row.params,
-                    args,
-                    usize::try_from(nargs).unwrap_or(0),
-                    kwnames,
-                )
-            }?;
+            let slots = unsafe { sort(py, row.name, row.params, args, count(nargs), kwnames) }?;
             let real = || {
                 let real = REAL.get().and_then(|real| real.get(ROW));
                 real.map(|real| real.bind(py)).ok_or_else(errors::unbound)
@@ -88,6 +98,10 @@ unsafe extern "C" fn entry<const ROW: usize>(
             }
         }
     })
+}
+
+fn count(nargs: ffi::Py_ssize_t) -> usize {
+    usize::try_from(nargs).unwrap_or(0)
 }
 
 #[inline]

@@ -48,6 +48,8 @@ pub struct Classes {
     pub receipt: Py<PyAny>,
     /// The request of an operation that can be started again and again.
     pub persistent: Py<PyAny>,
+    /// The same where there is nothing to do each time.
+    pub kept: Py<PyAny>,
     /// The request of one that begins an operation of ours each time.
     pub repeated: Py<PyAny>,
     /// The request of one whose tensors are brought into another form each time.
@@ -300,6 +302,16 @@ impl Mpi4py {
     pub fn is_datatype(&self, obj: &Bound<'_, PyAny>) -> bool {
         obj.is_instance(self.datatype_type.bind(obj.py()))
             .unwrap_or(false)
+    }
+
+    /// The handle of an object, if it is an `MPI.Datatype`.
+    #[inline]
+    pub fn known_datatype(&self, obj: &Bound<'_, PyAny>) -> Option<Datatype> {
+        let ty = self.datatype_type.bind(obj.py()).as_type_ptr();
+        // SAFETY:
+        // - any object may be asked for its type; the other one is a type.
+        let is = unsafe { ffi::PyObject_TypeCheck(obj.as_ptr(), ty) } != 0;
+        if is { self.datatype(obj).ok() } else { None }
     }
 
     /// The `MPI.Datatype` of a type string such as `"d"`.

@@ -17,7 +17,7 @@ use crate::params::{Default, Param, Slots, Takes};
 use crate::request::Pending;
 
 /// A native status is only handed to MPI, on the thread that holds its object.
-struct Shared(StatusPtr);
+pub(crate) struct Shared(StatusPtr);
 
 // SAFETY:
 // - The closure that carries it runs on this very thread; `detach` asks for `Send` all the same.
@@ -27,7 +27,11 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    fn get(&self) -> StatusPtr {
+    pub(crate) fn new(status: StatusPtr) -> Shared {
+        Shared(status)
+    }
+
+    pub(crate) fn get(&self) -> StatusPtr {
         self.0
     }
 }

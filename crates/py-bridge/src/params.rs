@@ -90,12 +90,15 @@ pub unsafe fn sort<'a, 'py>(
     if !kwnames.is_null() {
         // SAFETY:
         // - `kwnames` is a tuple that lives for `'a`.
-        let names = unsafe { Borrowed::from_ptr(py, kwnames) };
-        for (i, name) in names.try_iter()?.enumerate() {
+        let names = unsafe { ffi::PyTuple_Size(kwnames) };
+        for i in 0..names {
             // SAFETY:
-            // - One object per name follows the positional ones.
-            let value = unsafe { Borrowed::from_ptr(py, *args.add(nargs + i)) };
-            place(method, params, &mut slots, &name?, value)?;
+            // - `i` is below the tuple's size, which keeps its items; one object per name follows the positional ones.
+            let (name, value) = unsafe {
+                let name = Borrowed::from_ptr(py, ffi::PyTuple_GetItem(kwnames, i));
+                (name, Borrowed::from_ptr(py, *args.add(nargs + i as usize)))
+            };
+            place(method, params, &mut slots, &name, value)?;
         }
     }
     for (i, param) in params.iter().enumerate() {
@@ -110,6 +113,21 @@ pub unsafe fn sort<'a, 'py>(
     Ok(slots)
 }
 
+/// Whether a string is this name, which is ASCII.
+fn is_named(string: &Bound<'_, PyAny>, name: &str) -> bool {
+    let mut size = 0;
+    // SAFETY:
+    // - it is a string, whose text stays as long as it does.
+    unsafe {
+        let text = ffi::PyUnicode_AsUTF8AndSize(string.as_ptr(), &raw mut size);
+        if text.is_null() {
+            ffi::PyErr_Clear();
+            return false;
+        }
+        std::slice::from_raw_parts(text.cast::<u8>(), size as usize) == name.as_bytes()
+    }
+}
+
 fn place<'a, 'py>(
     method: &str,
     params: &[Param],
@@ -117,15 +135,16 @@ fn place<'a, 'py>(
     name: &Bound<'py, PyAny>,
     value: Borrowed<'a, 'py, PyAny>,
 ) -> PyResult<()> {
-    let name: std::borrow::Cow<'_, str> = name.extract()?;
-    let Some(i) = params.iter().position(|param| param.name == name) else {
+    let Some(i) = params.iter().position(|param| is_named(name, param.name)) else {
+        let name: std::borrow::Cow<'_, str> = name.extract()?;
         return Err(PyTypeError::new_err(format!(
             "{method}() got an unexpected keyword argument '{name}'"
         )));
     };
     if slots[i].is_some() {
         return Err(PyTypeError::new_err(format!(
-            "{method}() got multiple values for argument '{name}'"
+            "{method}() got multiple values for argument '{}'",
+            params[i].name
         )));
     }
     slots[i] = Some(value);

@@ -2,11 +2,16 @@
 //! nothing to do afterwards but to let them go. One MPI call of our own, no message list, no buffer.
 //! Where the library writes past the end of the room, only what is measured first or large is received so.
 
+use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
+use smallvec::smallvec;
+use tensor_comm::lane::Carried;
 use tensor_comm::{Capacity, SendMode};
 
 use crate::errors;
 use crate::framework::Intent;
+use crate::lane;
+use crate::loan::Held;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::p2p;
@@ -39,6 +44,9 @@ pub fn start<'py>(
     let Some(msg) = &slots[0] else {
         return Ok(None);
     };
+    if let Some(started) = plain(mpi4py, post, row, slf, slots, msg)? {
+        return Ok(Some(started));
+    }
     let Some(exporter) = registry::known(msg) else {
         return Ok(None);
     };
@@ -81,18 +89,112 @@ pub fn start<'py>(
         };
         let received = py.detach(receive);
         if let Some(request) = received.map_err(|error| errors::operation(py, error))? {
-            return transfer::hold(mpi4py, py, request, held, room).map(Some);
+            return transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some);
         }
         if view.layout().nbytes() < tensor_comm::LARGE {
             return Ok(None);
         }
     }
-    let data = Address(view.data());
-    let started = py.detach(|| {
+    let message = Message {
+        data: Address(view.data()),
+        count,
+        datatype,
+        peer,
+        tag,
+        comm,
+    };
+    // SAFETY:
+    // - the door found `numel` elements there, writable for a receive, and the loan is held by the request
+    //   object until MPI is done with them (transfer.rs).
+    let request = py.detach(|| unsafe { message.start(mpi, post) });
+    let request = request.map_err(|error| errors::mpi(py, &error))?;
+    transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some)
+}
+
+/// The same for plain arrays, alone or under their own Datatype.
+fn plain<'py>(
+    mpi4py: &Mpi4py,
+    post: Post,
+    row: &Row,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+    msg: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (py, mpi) = (slf.py(), mpi4py.mpi());
+    let intent = match post {
+        Post::Send(_) => Intent::Send,
+        Post::Recv => Intent::Receive,
+    };
+    let Some((flat, array)) = lane::flat(mpi4py, msg, intent, 1) else {
+        return Ok(None);
+    };
+    let (carried, room) = match post {
+        Post::Send(_) => (Carried::sent(mpi, flat), None),
+        Post::Recv => {
+            let carried = Carried::received(mpi, flat);
+            (carried, carried.map(|carried| carried.capacity()))
+        }
+    };
+    let [peer, tag] = p2p::ints(mpi4py, row.params, slots)?;
+    let comm = mpi4py.comm(slf)?;
+    let Some(carried) = carried.filter(|_| peer != mpi.constants().proc_null) else {
+        return Ok(None);
+    };
+    if comm == mpi.comm_null() {
+        return Ok(None);
+    }
+    let held = Held::of(array.to_owned().unbind());
+    let started = if post == Post::Recv && tensor_comm::overruns(mpi) {
+        // SAFETY:
+        // - as below.
+        py.detach(|| unsafe { tensor_comm::receive_guarded(mpi, &carried, (peer, tag), comm) })
+            .map_err(|error| errors::operation(py, error))?
+    } else {
+        let (count, datatype) = carried.counted();
+        let message = Message {
+            data: Address(carried.data()),
+            count,
+            datatype,
+            peer,
+            tag,
+            comm,
+        };
+        // SAFETY:
+        // - the array has these elements, and is held by the request object until MPI is done with them.
+        let request = py.detach(|| unsafe { message.start(mpi, post) });
+        Some(request.map_err(|error| errors::mpi(py, &error))?)
+    };
+    match started {
+        Some(request) => transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A message as MPI takes it.
+struct Message {
+    data: Address,
+    count: i64,
+    datatype: mpi_runtime::Datatype,
+    peer: i32,
+    tag: i32,
+    comm: mpi_runtime::Comm,
+}
+
+impl Message {
+    /// # Safety
+    /// - The elements are there, writable for a receive, until the request completes.
+    unsafe fn start(&self, mpi: &Mpi, post: Post) -> Result<Request, mpi_runtime::Error> {
+        let &Message {
+            data,
+            count,
+            datatype,
+            peer,
+            tag,
+            comm,
+        } = self;
         let data = data.get();
         // SAFETY:
-        // - the door found `numel` elements at `data`, writable for a receive, and the loan is held by the
-        //   request object until MPI is done with them (transfer.rs).
+        // - the caller's promise.
         unsafe {
             match post {
                 Post::Send(SendMode::Standard) => mpi.isend(data, count, datatype, peer, tag, comm),
@@ -106,9 +208,7 @@ pub fn start<'py>(
                 Post::Recv => mpi.irecv(data, count, datatype, peer, tag, comm),
             }
         }
-    });
-    let request = started.map_err(|error| errors::mpi(py, &error))?;
-    transfer::hold(mpi4py, py, request, held, room).map(Some)
+    }
 }
 
 /// An address that only goes to MPI.

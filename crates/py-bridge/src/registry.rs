@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use dlpack_core::View;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use tensor_comm::lane::Flat;
 
 mod registered;
 
@@ -40,6 +41,15 @@ pub fn known(obj: &Bound<'_, PyAny>) -> Option<Arc<dyn Exporter>> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let entry = known.iter().find(|entry| entry.ty.as_ptr() == ty.cast());
     entry.map(|entry| Arc::clone(&entry.exporter))
+}
+
+/// The elements of `obj`, if it is of a type that was seen before and as simple as [`Exporter::flat`] says.
+#[inline]
+pub fn flat(obj: &Bound<'_, PyAny>, intent: Intent) -> Option<Flat> {
+    let ty = obj.get_type_ptr();
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let entry = known.iter().find(|entry| entry.ty.as_ptr() == ty.cast())?;
+    entry.exporter.flat(obj, intent)
 }
 
 /// The exporter for the type of `obj`.

@@ -6,20 +6,22 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use mpi_runtime::{Mpi, Request};
+use mpi_runtime::{Mpi, Request, StatusArray, StatusBuf, StatusPtr};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use smallvec::SmallVec;
-use tensor_comm::Capacity;
+use tensor_comm::{Arrived, Capacity};
 
 use crate::borrow::Borrowed;
 use crate::framework::Intent;
 use crate::loan::{Held, Loan};
 use crate::memory::Given;
-use crate::mpi4py::{Handle, Mpi4py};
+use crate::mpi4py::{self, Handle, Mpi4py};
 use crate::order::StreamOrder;
 use crate::orphans::{self, Orphan};
+use crate::p2p::Shared;
 use crate::spans::{self, Span};
-use crate::{receipt, registry};
+use crate::{errors, interrupt, receipt, registry};
 
 /// Buffers lent to one operation, and objects that mpi4py took as they are.
 #[derive(Default)]
@@ -149,8 +151,132 @@ impl Track {
     }
 }
 
+impl Track {
+    /// Whether nothing is left to do when the request completes but to judge what came and to let go.
+    fn is_plain(&self) -> bool {
+        let lent = &self.lent;
+        let nothing = lent.buffers.is_empty() && lent.objects.is_empty() && lent.again.is_empty();
+        nothing && !lent.unsure
+    }
+
+    /// What became of a message, by what MPI says and by the status that it has filled in.
+    ///
+    /// # Safety
+    /// - `status` is a status of this library that MPI has filled in, or that is as it was made.
+    unsafe fn outcome(
+        &self,
+        done: Result<(), mpi_runtime::Error>,
+        status: StatusPtr,
+    ) -> tensor_comm::Result<()> {
+        let (mpi, Some(room)) = (self.mpi, self.lent.room) else {
+            return done.map_err(tensor_comm::Error::from);
+        };
+        // SAFETY:
+        // - the caller's promise.
+        let came = unsafe { Arrived::of(mpi, status) }?;
+        match done {
+            Err(error) => Err(room.explain(mpi, error.into(), came)),
+            Ok(()) => match room.judge(mpi, came) {
+                // Of a receive that was cancelled the length is nothing that came.
+                // SAFETY:
+                // - as above.
+                Err(_) if unsafe { mpi.test_cancelled(status) }? => Ok(()),
+                judged => judged,
+            },
+        }
+    }
+}
+
+/// Waits for the requests of messages, where each of these is one that nothing is left to do with; `false` where another
+/// way must be taken, and nothing was done. After an error `statuses` has one for each request.
+///
+/// # Errors
+/// `mpi4py.MPI.Exception` of what MPI reports, or what was not right about a message.
+pub fn wait_all(requests: &Bound<'_, PyList>, statuses: &Bound<'_, PyList>) -> PyResult<bool> {
+    let (py, mpi4py) = (requests.py(), mpi4py::bound()?);
+    let (mpi, classes) = (mpi4py.mpi(), mpi4py.classes()?);
+    let mut tracks: SmallVec<[Bound<'_, Track>; 16]> = SmallVec::new();
+    for request in requests {
+        let ty = request.get_type();
+        if !ty.is(&classes.receipt) && !ty.is(&classes.transfer) {
+            return Ok(false);
+        }
+        match request.getattr_opt(pyo3::intern!(py, "_track"))? {
+            Some(track) => tracks.push(track.cast_into::<Track>()?),
+            None => return Ok(false),
+        }
+        if !tracks.last().is_some_and(|track| track.get().is_plain()) {
+            return Ok(false);
+        }
+    }
+    let mut handles: SmallVec<[Request; 16]> = tracks.iter().map(|t| t.get().request()).collect();
+    let mut native = StatusArray::new(mpi, handles.len());
+    let all = Shared::new(native.as_ptr());
+    // SAFETY:
+    // - mpi4py's own `Waitall` may complete them, too; there is a status for each.
+    let done = interrupt::wait(py, || unsafe { mpi.waitall(&mut handles, all.get()) });
+    for (track, handle) in tracks.iter().zip(&handles) {
+        track.get().handle.set(handle.raw());
+    }
+    if let Err(error) = done {
+        let class = mpi4py.module(py).getattr("Status")?;
+        for at in 0..handles.len() {
+            let status = class.call0()?;
+            if let Some(from) = native.get(at) {
+                let into = mpi4py.status(Some(&status))?;
+                // SAFETY:
+                // - both are statuses of this library, of as many bytes, and apart.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        from.0.cast::<u8>(),
+                        into.0.cast(),
+                        mpi.status_bytes(),
+                    );
+                }
+            }
+            statuses.append(status)?;
+        }
+        return Err(match error.mpi() {
+            Some(inner) => mpi4py.exception(py, inner.code),
+            None => errors::mpi(py, &error),
+        });
+    }
+    for (at, track) in tracks.iter().enumerate() {
+        if let Some(status) = native.get(at) {
+            // SAFETY:
+            // - MPI has filled it in.
+            unsafe { track.get().outcome(Ok(()), status) }
+                .map_err(|error| errors::operation(py, error))?;
+        }
+    }
+    Ok(true)
+}
+
 #[pymethods]
 impl Track {
+    /// Waits for the message and judges it, where nothing else is left to do; `False` where mpi4py's method must do it.
+    #[pyo3(signature = (status=None, /))]
+    fn wait(&self, py: Python<'_>, status: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+        if !self.is_plain() {
+            return Ok(false);
+        }
+        let (given, mut own) = (mpi4py::bound()?.status(status)?, StatusBuf::new());
+        let status = match given.is_ignore() {
+            true => own.as_ptr(),
+            false => given,
+        };
+        let (mut request, shared) = (self.request(), Shared::new(status));
+        // SAFETY:
+        // - the request object has this handle, whose methods complete it; the status is the caller's or our own.
+        let done = interrupt::wait(py, || unsafe { self.mpi.wait(&mut request, shared.get()) });
+        self.handle.set(request.raw());
+        // SAFETY:
+        // - MPI has filled it in.
+        unsafe { self.outcome(done, status) }
+            .map_err(|error| errors::operation(py, error))
+            .map(|()| true)
+    }
+
     /// Raises what was not right about the message that was received: by its status, or because it could not be
     /// brought home.
     fn judge(&self, status: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -263,7 +389,13 @@ pub fn persist<'py>(
     lent: Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = request.py();
-    let ours = mpi4py.classes()?.persistent.bind(py).call1((&request,))?;
+    let classes = mpi4py.classes()?;
+    let tells = lent.buffers.iter().any(|buffer| buffer.get().tells());
+    let class = match lent.room.is_some() || tells || !lent.again.is_empty() {
+        true => &classes.persistent,
+        false => &classes.kept,
+    };
+    let ours = class.bind(py).call1((&request,))?;
     keep(mpi4py, &ours, lent)?;
     Ok(ours)
 }
@@ -298,11 +430,11 @@ pub fn hold<'py>(
     mpi4py: &Mpi4py,
     py: Python<'py>,
     request: Request,
-    loan: Held,
+    loans: SmallVec<[Held; 1]>,
     room: Option<Capacity>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let lent = Lent {
-        loans: Mutex::new(SmallVec::from_iter([loan])),
+        loans: Mutex::new(loans),
         room,
         ..Lent::default()
     };

@@ -91,6 +91,31 @@ pub unsafe fn receive_present(
     (source, tag): (i32, i32),
     comm: Comm,
 ) -> Result<Option<Request>> {
+    let room = Room {
+        ptr: view.data(),
+        count,
+        datatype,
+        bytes: view.layout().nbytes(),
+    };
+    // SAFETY:
+    // - the caller's promise.
+    unsafe { receive_present_in(mpi, &room, Capacity::whole(view), (source, tag), comm) }
+}
+
+/// The same into a room.
+///
+/// # Errors
+/// As for [`receive_present`].
+///
+/// # Safety
+/// - As for [`receive_present`], for the room.
+pub(crate) unsafe fn receive_present_in(
+    mpi: &Mpi,
+    room: &Room,
+    capacity: Capacity,
+    (source, tag): (i32, i32),
+    comm: Comm,
+) -> Result<Option<Request>> {
     let mut status = StatusBuf::new();
     let status = status.as_ptr();
     // SAFETY:
@@ -101,11 +126,10 @@ pub unsafe fn receive_present(
     // SAFETY:
     // - MPI_Improbe has just filled `status`.
     let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
-    let bytes = view.layout().nbytes();
-    if came.is_none_or(|came| came as usize <= bytes) {
+    if came.is_none_or(|came| came as usize <= room.bytes) {
         // SAFETY:
         // - the caller's promise; the message was matched here and is received here.
-        let request = unsafe { mpi.imrecv(view.data(), count, datatype, &mut message) }?;
+        let request = unsafe { mpi.imrecv(room.ptr, room.count, room.datatype, &mut message) }?;
         return Ok(Some(request));
     }
     // SAFETY:
@@ -114,7 +138,7 @@ pub unsafe fn receive_present(
     // SAFETY:
     // - MPI_Mrecv has just filled `status`.
     let came = unsafe { Arrived::of(mpi, status) }?;
-    Err(Capacity::whole(view).explain(mpi, error, came))
+    Err(capacity.explain(mpi, error, came))
 }
 
 /// Receives a message of `came` bytes into memory of its own, and tells the communicator's error handler.

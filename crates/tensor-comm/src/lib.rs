@@ -38,6 +38,7 @@ mod host;
 mod immediate;
 mod immediate_p2p;
 pub mod kernels;
+pub mod lane;
 mod many;
 mod movement;
 mod native;
@@ -71,7 +72,7 @@ pub use fits::{Arrived, Capacity, tells_of_pairs};
 pub use ground::awareness::{Awareness, awareness};
 pub use ground::process::attend;
 pub use ground::settings::{Aware, Check, Choice, Settings, Timeout};
-pub use guard::{LARGE, Moat};
+pub use guard::{LARGE, Moat, receive_guarded};
 pub use immediate::{
     Rest, attempt, begin, begin_foreign, prepare, refuse_start, start, undisturbed,
 };

@@ -250,17 +250,45 @@ pub unsafe fn sendrecv(
     trace::takes(&mut span, || Taken::message(&into.side));
     let mut own = StatusBuf::new();
     let status = filled(status, &mut own);
-    let (mpi, raw) = (comm.mpi(), comm.raw());
     let (from, room) = (out.room(), into.room());
     // SAFETY:
     // - both sides hold as many elements as their counts say, live past the call and are apart; the
     //   receiving one is writable (side.rs).
     // - `status` is the caller's or our own.
-    // - the send is waited for before its side goes, whatever became of the receive.
     let done = unsafe {
+        exchange(
+            *comm,
+            &from,
+            (dest, sendtag),
+            &room,
+            (source, recvtag),
+            status,
+        )
+    };
+    done.map_err(|error| into.explain(*comm, error, status))?;
+    trace::ended(&mut span, into.settle(*comm, status))
+}
+
+/// Sends from one room and receives into another.
+///
+/// # Safety
+/// - Both are there until this returns and apart, the receiving one is writable, `status` is a writable status.
+pub(crate) unsafe fn exchange(
+    comm: Comm,
+    from: &Room,
+    (dest, sendtag): (i32, i32),
+    room: &Room,
+    (source, recvtag): (i32, i32),
+    status: StatusPtr,
+) -> Result<()> {
+    let (mpi, raw) = (comm.mpi(), comm.raw());
+    // SAFETY:
+    // - the caller's promise.
+    // - the send is waited for before its side goes, whatever became of the receive.
+    unsafe {
         if arrival::overruns(mpi) {
             let mut sending = mpi.isend(from.ptr, from.count, from.datatype, dest, sendtag, raw)?;
-            let received = arrival::recv(mpi, &room, source, recvtag, raw, status);
+            let received = arrival::recv(mpi, room, source, recvtag, raw, status);
             mpi.wait(&mut sending, StatusPtr::ignore())?;
             received
         } else {
@@ -280,13 +308,11 @@ pub unsafe fn sendrecv(
             )
             .map_err(Error::from)
         }
-    };
-    done.map_err(|error| into.explain(*comm, error, status))?;
-    trace::ended(&mut span, into.settle(*comm, status))
+    }
 }
 
 /// The caller's status, or our own where the caller ignores it: what came is always counted.
-fn filled(status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
+pub(crate) fn filled(status: StatusPtr, own: &mut StatusBuf) -> StatusPtr {
     if status.is_ignore() {
         own.as_ptr()
     } else {

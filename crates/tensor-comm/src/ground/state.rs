@@ -200,6 +200,15 @@ impl State {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Whether the call that is being made has this number: another thread may have made one meanwhile.
+    pub fn takes(&self, number: u64) -> bool {
+        let order = Ordering::Relaxed;
+        let taken = self
+            .sequence
+            .compare_exchange(number - 1, number, order, order);
+        taken.is_ok()
+    }
+
     /// The number of the last call.
     pub fn reached(&self) -> u64 {
         self.sequence.load(Ordering::Relaxed)
@@ -306,6 +315,11 @@ impl State {
     /// Whether it is this ticket's turn to be issued.
     pub fn is_turn(&self, ticket: u64) -> bool {
         self.turns().is_turn(ticket)
+    }
+
+    /// Whether all non-blocking calls so far were issued.
+    pub fn is_idle(&self) -> bool {
+        self.turns().is_idle()
     }
 
     /// The ticket whose turn it is was issued.

@@ -23,6 +23,11 @@ impl Turns {
         self.turn == ticket
     }
 
+    /// Whether all calls so far have been issued.
+    pub fn is_idle(&self) -> bool {
+        self.turn == self.tickets
+    }
+
     /// The ticket whose turn it is has been issued.
     pub fn pass(&mut self) {
         self.turn += 1;

@@ -1,0 +1,280 @@
+//! The short way of blocking calls on plain arrays: elements that lie one behind the other in host memory, alone or as
+//! `[array, Datatype]` and `[array, count, Datatype]` under their own Datatype. No loan is made: the caller holds its
+//! arguments during the call, and there is nobody to tell that memory was written.
+//!
+//! What is not that simple, and whatever is wrong, is left to the general way: `None` means that nothing was done.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+use tensor_comm::lane::{Carried, End, Flat, Lane, Ready};
+use tensor_comm::{CallKind, Comm, lane};
+
+use crate::collective::{self, Collective, Role, Rooted};
+use crate::errors;
+use crate::framework::Intent;
+use crate::interrupt;
+use crate::loan::Held;
+use crate::mpi4py::Mpi4py;
+use crate::p2p::{self, Shared};
+use crate::params::{Param, Slots, Takes};
+use crate::registry;
+use crate::table::{Body, Row};
+use crate::transfer;
+
+/// Makes a call, if the short way is open to it.
+#[inline]
+pub fn attempt<'py>(
+    mpi4py: &'static Mpi4py,
+    row: &Row,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+) -> Option<PyResult<()>> {
+    let py = slf.py();
+    match &row.body {
+        Body::Collective(one) => {
+            let lane = || Lane::open(mpi4py.mpi(), mpi4py.comm(slf).ok()?);
+            let (ready, _) = collective(mpi4py, one, row.params, lane, slots)?;
+            // SAFETY:
+            // - the caller holds the arrays; MPI's rules for overlapping calls are its own to keep.
+            let done = interrupt::wait(py, || unsafe { ready.run() });
+            Some(done.map_err(|error| errors::operation(py, error)))
+        }
+        Body::Send(_) | Body::Recv | Body::Sendrecv if lane::is_open() => {
+            let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(slf).ok()?).ok()?;
+            message(py, mpi4py, row, comm, slots)
+        }
+        _ => None,
+    }
+}
+
+/// Starts a collective, if the short way is open to it.
+///
+/// # Errors
+/// What MPI or Python have to say.
+pub fn start<'py>(
+    mpi4py: &'static Mpi4py,
+    row: &Collective,
+    params: &[Param],
+    comm: Comm,
+    slots: &Slots<'_, 'py>,
+    py: Python<'py>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let lane = || Lane::open_immediate(mpi4py.mpi(), comm.raw());
+    let Some((ready, arrays)) = collective(mpi4py, row, params, lane, slots) else {
+        return Ok(None);
+    };
+    let held = arrays
+        .iter()
+        .map(|array| Held::of(Bound::clone(array).unbind()))
+        .collect();
+    // SAFETY:
+    // - the request object holds the arrays until MPI is done with them.
+    let request = py.detach(|| unsafe { ready.start() });
+    let request = request.map_err(|error| errors::operation(py, error))?;
+    transfer::hold(mpi4py, py, request, held, None).map(Some)
+}
+
+/// The arrays of a call.
+type Arrays<'a, 'py> = SmallVec<[Borrowed<'a, 'py, PyAny>; 2]>;
+
+fn collective<'a, 'py>(
+    mpi4py: &'static Mpi4py,
+    row: &Collective,
+    params: &[Param],
+    lane: impl FnOnce() -> Option<Lane>,
+    slots: &'a Slots<'_, 'py>,
+) -> Option<(Ready, Arrays<'a, 'py>)> {
+    let reduces = row.kind.is_reduction();
+    let vector = row.send == Role::Vector || row.recv == Role::Vector;
+    if vector || row.kind == CallKind::ReduceScatter {
+        return None;
+    }
+    let lane = lane()?;
+    let (mut sent, mut received, mut root, mut op) = (None, None, 0, None);
+    for (param, slot) in params.iter().zip(slots) {
+        match (param.takes, slot) {
+            (Takes::Sent, Some(given)) => sent = Some(&**given),
+            (Takes::Received, Some(given)) => received = Some(&**given),
+            (Takes::Either, Some(given)) => {
+                (sent, received) = (Some(&**given), Some(&**given));
+            }
+            (Takes::Int(_), Some(given)) => root = int(given)?,
+            (Takes::Op, given) => {
+                op = Some(collective::operation(mpi4py, param.name, given.as_deref()).ok()?);
+            }
+            _ => {}
+        }
+    }
+    let at_root = root == lane.rank;
+    if row.rooted != Rooted::No && usize::try_from(root).ok()? >= lane.size {
+        return None;
+    }
+    let (sends, receives) = match row.rooted {
+        Rooted::No => (true, true),
+        Rooted::Recv => (true, at_root),
+        Rooted::Send => (at_root, true),
+        Rooted::Bcast => (at_root, !at_root),
+    };
+    let size = lane.size;
+    let mut arrays = SmallVec::new();
+    let mut end = |given: Option<&'a Bound<'py, PyAny>>, role, wanted: bool, intent| {
+        let blocks = match role {
+            Role::Absent => return Some(End::Absent),
+            Role::Blocks => size,
+            _ => 1,
+        };
+        match (given, wanted) {
+            (Some(given), true) => {
+                let (flat, array) = flat(mpi4py, given, intent, blocks)?;
+                arrays.push(array);
+                Some(End::Flat(flat))
+            }
+            (None, true) => None,
+            (_, false) => Some(End::Absent),
+        }
+    };
+    let in_place = reduces && row.rooted == Rooted::No && row.send == Role::Whole;
+    let (send, recv) = match (row.rooted, at_root) {
+        // One argument, which MPI takes on its receive side.
+        (Rooted::Bcast, true) => (End::Absent, end(sent, row.send, true, Intent::Send)?),
+        _ => (
+            match sent {
+                Some(given) if in_place && mpi4py.is_in_place(given) => End::InPlace,
+                _ => end(sent, row.send, sends, Intent::Send)?,
+            },
+            end(received, row.recv, receives, Intent::Receive)?,
+        ),
+    };
+    let ready = lane.ready(row.kind, send, recv, op, root)?;
+    Some((ready, arrays))
+}
+
+fn message(
+    py: Python<'_>,
+    mpi4py: &'static Mpi4py,
+    row: &Row,
+    comm: Comm,
+    slots: &Slots<'_, '_>,
+) -> Option<PyResult<()>> {
+    let mpi = mpi4py.mpi();
+    let null = mpi.constants().proc_null;
+    let carried = |slot: usize, intent| {
+        let (flat, _) = flat(mpi4py, slots[slot].as_ref()?, intent, 1)?;
+        match intent {
+            Intent::Send => Carried::sent(mpi, flat),
+            Intent::Receive => Carried::received(mpi, flat),
+        }
+    };
+    let done = match row.body {
+        Body::Send(mode) => {
+            let [dest, tag] = p2p::ints(mpi4py, row.params, slots).ok()?;
+            let sent = carried(0, Intent::Send).filter(|_| dest != null)?;
+            // SAFETY:
+            // - the caller holds the array.
+            interrupt::wait(py, || unsafe { lane::send(comm, mode, sent, dest, tag) })
+        }
+        Body::Recv => {
+            let [source, tag] = p2p::ints(mpi4py, row.params, slots).ok()?;
+            let room = carried(0, Intent::Receive).filter(|_| source != null)?;
+            let status = Shared::new(mpi4py.status(slots[3].as_deref()).ok()?);
+            // SAFETY:
+            // - as above, the status too.
+            interrupt::wait(py, || unsafe {
+                lane::recv(comm, room, source, tag, status.get())
+            })
+        }
+        Body::Sendrecv => {
+            let [dest, sendtag, source, recvtag] = p2p::ints(mpi4py, row.params, slots).ok()?;
+            let apart = dest != null && source != null;
+            let sent = carried(0, Intent::Send).filter(|_| apart)?;
+            let room = carried(3, Intent::Receive).filter(|room| room.is_apart_from(&sent))?;
+            let status = Shared::new(mpi4py.status(slots[6].as_deref()).ok()?);
+            let (sent, room) = ((sent, dest, sendtag), (room, source, recvtag));
+            // SAFETY:
+            // - as above; the two are apart.
+            interrupt::wait(py, || unsafe {
+                lane::sendrecv(comm, sent, room, status.get())
+            })
+        }
+        _ => return None,
+    };
+    Some(done.map_err(|error| errors::operation(py, error)))
+}
+
+/// The elements that a message names, of which there are as many for each of `blocks`, and the array that has them.
+#[inline]
+pub fn flat<'a, 'py>(
+    mpi4py: &Mpi4py,
+    given: &'a Bound<'py, PyAny>,
+    intent: Intent,
+    blocks: usize,
+) -> Option<(Flat, Borrowed<'a, 'py, PyAny>)> {
+    if let Some(flat) = registry::flat(given, intent) {
+        return Some((flat, given.as_borrowed()));
+    }
+    let ([array, rest @ ..], n) = &items(given)?;
+    let array = (*array)?;
+    let flat = registry::flat(&array, intent)?;
+    let (count, datatype) = match (n, rest) {
+        (2, [second, _]) => (None, second.as_ref()?),
+        (3, [second, third]) => (Some(int(second.as_ref()?)?), third.as_ref()?),
+        _ => return None,
+    };
+    if mpi4py.known_datatype(datatype)? != tensor_comm::mpi_datatype(mpi4py.mpi(), flat.dtype)? {
+        return None;
+    }
+    let Some(count) = count else {
+        return Some((flat, array));
+    };
+    let count = usize::try_from(count).ok()?.checked_mul(blocks)?;
+    (count <= flat.count).then_some((Flat { count, ..flat }, array))
+}
+
+/// The items of a list or tuple of up to three, and how many.
+type Items<'a, 'py> = ([Option<Borrowed<'a, 'py, PyAny>>; 3], usize);
+
+#[inline]
+fn items<'a, 'py>(given: &'a Bound<'py, PyAny>) -> Option<Items<'a, 'py>> {
+    type Size = unsafe extern "C" fn(*mut ffi::PyObject) -> ffi::Py_ssize_t;
+    type Item = unsafe extern "C" fn(*mut ffi::PyObject, ffi::Py_ssize_t) -> *mut ffi::PyObject;
+    let (py, object) = (given.py(), given.as_ptr());
+    // SAFETY:
+    // - any object may be asked for its type.
+    let (list, tuple) = unsafe {
+        (
+            ffi::PyList_CheckExact(object) != 0,
+            ffi::PyTuple_CheckExact(object) != 0,
+        )
+    };
+    let (size, item): (Size, Item) = match (list, tuple) {
+        (true, _) => (ffi::PyList_Size, ffi::PyList_GetItem),
+        (_, true) => (ffi::PyTuple_Size, ffi::PyTuple_GetItem),
+        _ => return None,
+    };
+    // SAFETY:
+    // - it is of the type that the function is for.
+    let size = usize::try_from(unsafe { size(object) }).ok()?;
+    let mut items = [None; 3];
+    for (at, slot) in items.get_mut(..size)?.iter_mut().enumerate() {
+        // SAFETY:
+        // - `at` is below its size, and it is held, unchanged while this thread is attached.
+        *slot = Some(unsafe { Borrowed::from_ptr(py, item(object, at as ffi::Py_ssize_t)) });
+    }
+    Some((items, size))
+}
+
+/// An integer that is one of Python's own and fits a C `int`.
+#[inline]
+fn int(given: &Bound<'_, PyAny>) -> Option<i32> {
+    // SAFETY:
+    // - any object may be asked for its type.
+    if unsafe { ffi::PyLong_CheckExact(given.as_ptr()) } == 0 {
+        return None;
+    }
+    let mut overflow = 0;
+    // SAFETY:
+    // - it is an integer, for which this raises nothing.
+    let value = unsafe { ffi::PyLong_AsLongAndOverflow(given.as_ptr(), &raw mut overflow) };
+    i32::try_from(value).ok().filter(|_| overflow == 0)
+}
