@@ -15,6 +15,7 @@ import pickle as _stock
 import struct
 from collections.abc import Callable, Iterable
 from itertools import accumulate
+from numbers import Integral
 from typing import Any
 
 import mpi4py
@@ -238,6 +239,21 @@ def _sender(name: str, upper: str) -> Callable[..., Any]:
     return method
 
 
+def _in_room(receive: Callable[[Any], Any], buf: Any) -> Any:
+    """Call `receive` with the room for a pickle that the caller gives: memory of any tensor, which
+    its request keeps, or mpi4py's own forms. That of a device is refused."""
+    if buf is None or isinstance(buf, Integral):
+        return receive(buf)
+    with _native.borrow(buf, True) as room:
+        return receive(room)
+
+
+def _irecv(self: Any, buf: Any = None, source: int | None = None, tag: int | None = None) -> Any:
+    source = mpi.ANY_SOURCE if source is None else source
+    tag = mpi.ANY_TAG if tag is None else tag
+    return _in_room(lambda room: mpi.Comm.irecv(self, room, source, tag), buf)
+
+
 def _recv(
     self: Any,
     buf: Any = None,
@@ -252,7 +268,7 @@ def _recv(
         or source == mpi.PROC_NULL
         or not (mpi4py.rc.recv_mprobe and pickle.is_ours())
     ):
-        return mpi.Comm.recv(self, buf, source, tag, status)
+        return _in_room(lambda room: mpi.Comm.recv(self, room, source, tag, status), buf)
     found = status if status is not None else mpi.Status()
     message = mpi.Comm.mprobe(self, source, tag, found)
     size = found.Get_elements(mpi.BYTE)
@@ -405,6 +421,7 @@ _SENDERS = {
 _OWN: dict[str, Callable[..., Any]] = {
     **{name: _sender(name, upper) for name, upper in _SENDERS.items()},
     "recv": _recv,
+    "irecv": _irecv,
     "sendrecv": _sendrecv,
     "bcast": _bcast,
     "gather": _gather,

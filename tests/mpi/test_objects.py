@@ -243,3 +243,24 @@ def test_another_pickle_is_honoured():
     finally:
         MPI.pickle.PROTOCOL = None
     assert mpi4py.rc.recv_mprobe
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        lambda: bytearray(1 << 12),
+        lambda: np.zeros(1 << 10, np.int32),
+        lambda: torch.zeros(1 << 10),
+        lambda: torch.zeros(1 << 10, dtype=torch.bfloat16),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the 'buf' argument")  # mpi4py's, of recv
+def test_the_room_for_a_pickle_is_memory_of_any_tensor(room):
+    dest, source = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    request = COMM.irecv(room(), source, 8)
+    COMM.send(RANK, dest, 8)
+    assert request.wait() == source
+    request = COMM.isend(RANK, dest, 9)
+    assert COMM.recv(room(), source, 9) == source
+    request.wait()
+    assert COMM.sendrecv([RANK], dest, 10, room(), source, 10) == [source]
