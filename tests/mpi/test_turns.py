@@ -212,3 +212,20 @@ def test_a_rank_in_a_blocking_call_carries_the_others_on(comm):
     assert np.all(two == comm.size)
     a.Free()
     b.Free()
+
+
+@pytest.mark.parametrize("form", [tuple, list], ids=["tuple", "list"])
+def test_a_call_that_waits_keeps_the_form_of_its_counts(comm, form):
+    """Counts with displacements are a tuple in the message; a new communicator's first call waits."""
+    own = comm.Dup()
+    size, rank = own.size, own.rank
+    pair = MPI.DOUBLE.Create_contiguous(2).Commit()
+    sent, got = np.arange(2.0 * size) + 100 * rank, np.full(2 * size, -1.0)
+    counts, places = [1] * size, list(range(size))
+    message = lambda memory: form([memory, (counts, places), pair])  # noqa: E731
+    request = own.Ialltoallv(message(sent), message(got))
+    counts[0] = 10**6  # the caller's to change
+    request.Wait()
+    pair.Free()
+    own.Free()
+    assert got.tolist() == [100 * peer + 2 * rank + i for peer in range(size) for i in range(2)]

@@ -56,5 +56,9 @@ fn copy(
             false => copy(mpi4py, &item, false, made)?,
         });
     }
-    Ok(PyList::new(py, copied)?.into_any().unbind())
+    // mpi4py tells counts with displacements, a tuple, from counts alone.
+    match value.is_instance_of::<PyTuple>() {
+        true => Ok(PyTuple::new(py, copied)?.into_any().unbind()),
+        false => Ok(PyList::new(py, copied)?.into_any().unbind()),
+    }
 }
