@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any, Literal, TypeVar
 
-from dlmpi import _native, _start, _undisturbed, _watch, trace
+from dlmpi import _announced, _native, _start, _undisturbed, _watch, trace
 from dlmpi._attached import attaching
 from dlmpi._bound import NATIVE, mpi
 from dlmpi._objects import METHODS, pickle
@@ -82,8 +82,9 @@ def _native_methods(cls: type[_C]) -> type[_C]:
             if hasattr(base, name):
                 real = base.__dict__[name].__get__(None, cls)
                 setattr(cls, name, staticmethod(_returning_ours(real)))
-        objects = METHODS if base is mpi.Comm else {}
-        for name, method in {**NATIVE.get(base.__name__, {}), **objects}.items():
+        own = METHODS if base is mpi.Comm else {}
+        announced = _announced.objects(base, own)
+        for name, method in {**NATIVE.get(base.__name__, {}), **own, **announced}.items():
             setattr(cls, name, method)
     attaching(cls)
     return cls
@@ -261,6 +262,7 @@ def predefined(name: str) -> Intracomm:
 
 
 _undisturbed.wait_in((*_OURS, Win, File), _MAKERS)
+_announced.announce_in((*_OURS, Win, File))
 _start.guard((*_OURS, Win, File, Message))
 _watch.begin(mpi)
 trace.watch((*_OURS, Win, File))

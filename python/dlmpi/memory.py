@@ -31,6 +31,8 @@ class _Holding:
     __slots__ = ()
 
     _held: list[tuple[int | None, _native.Hold]]
+    #: Where its collectives are numbered; unset where they are not, or somebody else made it.
+    _seat: _native.Seat | None
 
     def _hold(self, rank: int | None, hold: _native.Hold) -> None:
         if getattr(self, "_held", None) is None:
@@ -79,7 +81,7 @@ def _ending(cls: type[mpi.Win], name: str) -> Callable[..., Any]:
 class Win(_Holding, mpi.Win, metaclass=StandIn):
     """An `mpi4py.MPI.Win` over and with any tensor."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_seat")
 
     @classmethod
     def Create(
@@ -140,7 +142,7 @@ for _name in (
 class File(_Holding, mpi.File, metaclass=StandIn):
     """An `mpi4py.MPI.File` that reads into and writes from any tensor."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_seat")
 
 
 @_native_methods

@@ -26,15 +26,12 @@ SETTING = "DLMPI_TRACE"
 #: Larger traces are left to `python -m dlmpi trace merge`: a job should end soon.
 MERGED_BYTES = 100 << 20
 
-#: What mpi4py's own methods serve, by the class whose objects have them. They show up as calls
-#: without bytes; what the native half serves says more, by itself.
-_OBJECTS = """send bsend ssend isend ibsend issend recv irecv sendrecv mprobe barrier bcast gather
-    scatter allgather alltoall reduce allreduce scan exscan neighbor_allgather neighbor_alltoall
-    Neighbor_allgather Neighbor_allgatherv Neighbor_alltoall Neighbor_alltoallv Neighbor_alltoallw
-    Alltoallw"""
-_WINDOWS = """Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Fence Lock Unlock
+#: What mpi4py's own methods serve and no rank announces, by the class whose objects have them. They
+#: show up as calls without bytes; what is announced or native says more, by itself.
+_OBJECTS = "send bsend ssend isend ibsend issend recv irecv sendrecv mprobe"
+_WINDOWS = """Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Lock Unlock
     Lock_all Unlock_all Flush Flush_all Start Complete Post Wait"""
-_FILES = r"(Read|Write)[a-z_]*"
+_FILES = r"(Read|Write)(?!.*(_all|_ordered))[a-z_]*"
 
 _begun = False
 _classes: tuple[type, ...] = ()

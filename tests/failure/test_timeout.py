@@ -32,6 +32,45 @@ CALLS = {
     "non-blocking": "comm.Iallreduce(np.ones(5), np.empty(5)).Wait()",
     "own algorithm": "comm.Allreduce(np.ones(1 << 18), np.empty(1 << 18))",
 }
+# The same in methods of mpi4py's, by the name that the report gives them.
+FOREIGN = {
+    "bcast": "comm.bcast(5, 1)",
+    "Barrier": "comm.barrier()",
+    "Split": "comm.Split()",
+    "Neighbor_allgather": "ring.Neighbor_allgather(np.ones(5), np.empty(10))",
+    "Ineighbor_allgather": "ring.Ineighbor_allgather(np.ones(5), np.empty(10)).Wait()",
+    "Win.Fence": "window.Fence()",
+    "Write_all": "file.Write_all(np.ones(5))",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), [*((name, "always") for name in FOREIGN), ("bcast", "off"), ("Split", "off")]
+)
+def test_the_late_rank_is_named_in_methods_of_mpi4py(run_script, name, check):
+    """Whether they wait in the comparison or in MPI."""
+    outcome = run_script(
+        script("""
+        ring = comm.Create_cart([comm.size], periods=[True])
+        window = MPI.Win.Allocate(8, comm=comm)
+        file = MPI.File.Open(comm, "file", MPI.MODE_CREATE | MPI.MODE_RDWR)
+        ring.barrier()
+        comm.barrier()
+        if rank == 1:
+            elsewhere()
+        CALL
+        comm.barrier()
+        """).replace("CALL", FOREIGN[name]),
+        DLMPI_TIMEOUT="1",
+        DLMPI_CHECK=check,
+    )
+    assert outcome.code == EXIT_CODE, outcome.text
+    said = "".join(f"{line}\n" for line in outcome.lines("[rank 0] "))
+    # What need not wait for that rank goes on to the next call.
+    assert f"dlmpi: {name}" in said or (check == "off" and "dlmpi: Barrier" in said), said
+    assert "script.py:" in said
+    assert "not arrived: rank 1 has made " in said, outcome.text
+    assert " in elsewhere" in outcome.text, outcome.text
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

@@ -14,6 +14,8 @@ mod _native {
     use pyo3::types::{PyDict, PyList, PyModule};
 
     #[pymodule_export]
+    use py_bridge::announce::{Announced, Kind, Seat};
+    #[pymodule_export]
     use py_bridge::avg::Avg;
     #[pymodule_export]
     use py_bridge::borrow::{Borrow, Borrowed};
@@ -61,6 +63,32 @@ mod _native {
     #[pyfunction]
     fn undisturbed(comm: &Bound<'_, PyAny>) -> PyResult<()> {
         py_bridge::carried::undisturbed(comm)
+    }
+
+    /// Numbers a collective of mpi4py's on a communicator, and compares it where due.
+    #[pyfunction]
+    #[pyo3(signature = (comm, kind, root=None, op=None, same=None, keep=false, /))]
+    fn announce<'py>(
+        comm: &Bound<'py, PyAny>,
+        kind: &Kind,
+        root: Option<&Bound<'py, PyAny>>,
+        op: Option<&Bound<'py, PyAny>>,
+        same: Option<&Bound<'py, PyAny>>,
+        keep: bool,
+    ) -> PyResult<Option<Announced>> {
+        py_bridge::announce::announce(comm, kind, (root, op, same), keep)
+    }
+
+    /// The same on a window or a file.
+    #[pyfunction]
+    #[pyo3(signature = (seat, kind, same=None, /))]
+    fn announce_at<'py>(
+        py: Python<'py>,
+        seat: Option<&Bound<'py, Seat>>,
+        kind: &Kind,
+        same: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Announced>> {
+        py_bridge::announce::announce_at(py, seat, kind, same)
     }
 
     /// Reduces many tensors over a communicator, in place.

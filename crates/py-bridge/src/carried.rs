@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mpi_runtime::{Error as MpiCallError, MpiError, Request};
 use pyo3::prelude::*;
 use tensor_comm::engine::{self, Issue, Keep};
-use tensor_comm::{CallKind, Comm, Error, Result};
+use tensor_comm::{Comm, Error, Kind, Result};
 
 use crate::delegate::{Values, invoke};
 use crate::errors;
@@ -145,7 +145,7 @@ impl Keep for Carried {
 /// What mpi4py, MPI or a framework has to say; where the call waits for its turn, the request brings it.
 pub fn start<'py>(
     mpi4py: &'static Mpi4py,
-    (row, kind): (&'static Row, Option<CallKind>),
+    (row, kind): (&'static Row, Kind),
     real: &Bound<'py, PyAny>,
     slf: &Bound<'py, PyAny>,
     values: Values<'py>,

@@ -5,7 +5,7 @@ use mpi_runtime::BuiltinOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use tensor_comm::engine::Keep;
-use tensor_comm::{Arg, Call, CallKind, Comm, Error, Op, ReduceOp};
+use tensor_comm::{Arg, Call, CallKind, Comm, Error, Kind, Op, ReduceOp};
 
 use crate::avg::Avg;
 use crate::counts;
@@ -112,13 +112,15 @@ impl Collective {
 }
 
 /// Tells the other ranks that this one refuses a collective; what is raised here is the cause.
-pub(crate) fn refuse(py: Python<'_>, comm: Comm, kind: CallKind, why: &PyErr) {
+pub(crate) fn refuse(py: Python<'_>, comm: Comm, kind: impl Into<Kind>, why: &PyErr) {
+    let kind = kind.into();
     let words = Error::Value(why.value(py).to_string());
     interrupt::wait(py, || tensor_comm::refuse(&comm, kind, words));
 }
 
 /// The same for a non-blocking one, without waiting for them.
-pub(crate) fn refuse_start(py: Python<'_>, comm: Comm, kind: CallKind, why: &PyErr) {
+pub(crate) fn refuse_start(py: Python<'_>, comm: Comm, kind: impl Into<Kind>, why: &PyErr) {
+    let kind = kind.into();
     let words = Error::Value(why.value(py).to_string());
     py.detach(|| tensor_comm::refuse_start(&comm, kind, words));
 }

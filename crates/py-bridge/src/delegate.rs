@@ -57,9 +57,9 @@ pub fn call<'py>(
             }
         }
     })?;
-    let _watched = match (&row.body, collective) {
+    let announced = match (&row.body, collective) {
         (Body::Start(Collective { kind, .. }), _) => {
-            return carried::start(mpi4py, (row, Some(*kind)), real, slf, values, lent);
+            return carried::start(mpi4py, (row, (*kind).into()), real, slf, values, lent);
         }
         (_, Some((Collective { kind, .. }, comm))) => {
             let announced = interrupt::wait(py, || tensor_comm::announce(&comm, kind));
@@ -70,6 +70,9 @@ pub fn call<'py>(
     let result = invoke(real, row, slf, values);
     let ended = lent.end(py);
     let result = result?;
+    if let Some(mut announced) = announced {
+        announced.ended_well();
+    }
     ended.map(|()| result)
 }
 

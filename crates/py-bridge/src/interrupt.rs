@@ -23,6 +23,16 @@ struct Watch {
     before: libc::sigaction,
 }
 
+/// Whether this is the process's first thread, which is Python's main one but in unusual hosts.
+pub fn on_main_thread() -> bool {
+    thread_local! {
+        // SAFETY:
+        // - both take nothing and cannot fail.
+        static FIRST: bool = unsafe { libc::gettid() == libc::getpid() };
+    }
+    FIRST.try_with(|first| *first).unwrap_or(false)
+}
+
 /// Runs blocking `work` detached from the interpreter.
 #[inline]
 pub fn wait<T: Ungil>(py: Python<'_>, work: impl Ungil + FnOnce() -> T) -> T {

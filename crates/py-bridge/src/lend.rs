@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tensor_comm::{Comm, Flow, Op};
 
+use crate::announce::Together;
 use crate::bounds;
 use crate::carried;
 use crate::collective::{self, Role};
@@ -116,42 +117,37 @@ pub fn call<'py>(
             Repeated::Plain => {}
         }
     }
-    let usage = usage(mpi4py, row, slots)?;
-    let (mut values, mut lent) = lend_all(mpi4py, row, lend, slf, slots, usage, Given::AsItLies)?;
-    if let (Gives::Persistent, Some(given)) = (lend.gives, lent.apart(mpi4py.mpi())) {
-        (values, lent) = lend_all(mpi4py, row, lend, slf, slots, usage, given)?;
-    }
-    if let (Gives::Persistent, Some((at, op))) = (lend.gives, own) {
-        values[at] = Some(op);
-    }
+    let together = Together::of(mpi4py, row, lend, slf)?;
+    let (mut values, mut lent) = match ready(mpi4py, row, lend, slf, slots, own) {
+        Ok(ready) => ready,
+        Err(why) => {
+            together.refuse(py, &why);
+            return Err(why);
+        }
+    };
     lent.unsure = lend.gives == Gives::Request && !tensor_comm::tells_of_pairs(mpi4py.mpi()) && {
         let names = |name| row.params.iter().any(|param| param.name == name);
         names("dest") && names("source")
     };
-    if let (Form::Elements(sides), [send, recv]) = (lend.form, &lent.buffers[..])
-        && (sides.send, sides.recv) == (Role::Whole, Role::Whole)
-        && send.get().overlaps(recv.get())
-    {
-        return Err(PyValueError::new_err(
-            "sendbuf and recvbuf share memory, which MPI does not allow here; use the form with _replace, or send a copy",
-        ));
-    }
-    if let Form::Packed(elements) = lend.form {
-        packed::check(mpi4py, slf, row, &values, elements)?;
-    }
-    match lend.gives {
-        Gives::Persistent if is_collective(row) => carried::undisturbed(slf)?,
-        // In its turn among the others of the communicator.
-        Gives::Request if is_collective(row) => {
-            return carried::start(mpi4py, (row, None), real, slf, values, lent);
+    let announced = match (lend.gives, &together) {
+        (Gives::Persistent, _) if is_collective(row) => {
+            carried::undisturbed(slf)?;
+            None
         }
-        _ => {}
-    }
+        // In its turn among the others of the communicator.
+        (Gives::Request, Together::Started(_, kind)) => {
+            return carried::start(mpi4py, (row, *kind), real, slf, values, lent);
+        }
+        _ => together.announce(py)?,
+    };
     let status = match (lend.gives, lent.room) {
         (Gives::Result, Some(room)) => status(mpi4py, py, row, &mut values)?.map(|s| (room, s)),
         _ => None,
     };
     let result = invoke(real, row, slf, values);
+    if let (Ok(_), Some(mut announced)) = (&result, announced) {
+        announced.ended_well();
+    }
     match lend.gives {
         Gives::Request => transfer::follow(mpi4py, result?, lent),
         Gives::Persistent if lent.staged => {
@@ -185,6 +181,37 @@ pub fn call<'py>(
             Ok(result)
         }
     }
+}
+
+/// What mpi4py's method is given: everything that can be refused on this rank is refused here.
+fn ready<'py>(
+    mpi4py: &Mpi4py,
+    row: &'static Row,
+    lend: &Lend,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+    own: Option<(usize, Bound<'py, PyAny>)>,
+) -> PyResult<(Values<'py>, Lent)> {
+    let usage = usage(mpi4py, row, slots)?;
+    let (mut values, mut lent) = lend_all(mpi4py, row, lend, slf, slots, usage, Given::AsItLies)?;
+    if let (Gives::Persistent, Some(given)) = (lend.gives, lent.apart(mpi4py.mpi())) {
+        (values, lent) = lend_all(mpi4py, row, lend, slf, slots, usage, given)?;
+    }
+    if let (Gives::Persistent, Some((at, op))) = (lend.gives, own) {
+        values[at] = Some(op);
+    }
+    if let (Form::Elements(sides), [send, recv]) = (lend.form, &lent.buffers[..])
+        && (sides.send, sides.recv) == (Role::Whole, Role::Whole)
+        && send.get().overlaps(recv.get())
+    {
+        return Err(PyValueError::new_err(
+            "sendbuf and recvbuf share memory, which MPI does not allow here; use the form with _replace, or send a copy",
+        ));
+    }
+    if let Form::Packed(elements) = lend.form {
+        packed::check(mpi4py, slf, row, &values, elements)?;
+    }
+    Ok((values, lent))
 }
 
 /// The values of all arguments, and what was lent; `sent`: how MPI is given what is sent.
@@ -334,7 +361,7 @@ impl Sides {
 }
 
 /// Whether it is a collective of a communicator, and no message to or from one rank.
-fn is_collective(row: &Row) -> bool {
+pub(crate) fn is_collective(row: &Row) -> bool {
     matches!(row.class, Class::Comm | Class::Intracomm | Class::Topocomm)
         && !row
             .params

@@ -13,6 +13,7 @@
 //!
 //! Methods are rows of one table ([`table`]); quirks of producers are rows of another ([`policy`]).
 
+pub mod announce;
 pub mod array_interface;
 pub mod avg;
 pub mod bench;

@@ -187,8 +187,16 @@ const COLLECTIVES: [(&str, Row); 16] = [
     ("Iexscan", Row { class: Class::Intracomm, ..row("Exscan", PAIR_OP, "Exclusive scan.", all(K::Exscan, Whole, Whole)) }),
 ];
 
+/// One collective under the lower-case name that it has besides: it moves no object.
+const ALIASES: [Row; 1] = [row(
+    "barrier",
+    &[],
+    "Barrier synchronization.",
+    all(K::Barrier, Absent, Absent),
+)];
+
 /// Number of native methods.
-pub const METHODS: usize = MESSAGES.len() + 2 * COLLECTIVES.len() + LENT.len();
+pub const METHODS: usize = MESSAGES.len() + 2 * COLLECTIVES.len() + ALIASES.len() + LENT.len();
 
 /// Every native method.
 pub static ROWS: [Row; METHODS] = rows();
@@ -213,6 +221,12 @@ const fn rows() -> [Row; METHODS] {
         }
         i += 2;
         c += 1;
+    }
+    let mut a = 0;
+    while a < ALIASES.len() {
+        rows[i] = ALIASES[a];
+        i += 1;
+        a += 1;
     }
     let mut l = 0;
     while l < LENT.len() {

@@ -71,6 +71,48 @@ impl CallKind {
     }
 }
 
+/// Which collective a call is, as ranks compare it: one of ours, or one that somebody else carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    word: u64,
+    name: &'static str,
+}
+
+impl Kind {
+    /// One that somebody else carries out, by the name that its caller knows.
+    pub const fn named(name: &'static str) -> Kind {
+        // FNV-1a, apart from the numbers of ours.
+        let (bytes, mut hash, mut i) = (name.as_bytes(), 0xcbf2_9ce4_8422_2325_u64, 0);
+        while i < bytes.len() {
+            hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0100_0000_01b3);
+            i += 1;
+        }
+        Kind {
+            word: hash | 1 << 63,
+            name,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// A number that no other collective has.
+    pub(crate) const fn word(self) -> u64 {
+        self.word
+    }
+}
+
+impl From<CallKind> for Kind {
+    fn from(kind: CallKind) -> Kind {
+        Kind {
+            word: kind as u64,
+            name: kind.name(),
+        }
+    }
+}
+
 /// The operation of a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {

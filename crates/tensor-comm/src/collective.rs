@@ -2,7 +2,7 @@
 
 use crate::agreed::Standing;
 use crate::brief::Brief;
-use crate::call::{Call, CallKind};
+use crate::call::{Call, CallKind, Kind};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::ground::awareness::Way;
@@ -11,7 +11,6 @@ use crate::ground::settings::{Choice, Settings};
 use crate::ground::state::State;
 use crate::plan::Plan;
 use crate::trace::{self, Span, Taken};
-use crate::watch::Entered;
 use crate::{movement, reduction};
 
 /// Runs a collective and returns when this rank's part of it is done. Needs no interpreter.
@@ -105,33 +104,10 @@ pub fn is_plain(comm: &Comm) -> Result<bool> {
     Ok(plain || State::of(*comm)?.is_plain())
 }
 
-/// Numbers and checks a collective that goes to MPI as the caller described it (a derived datatype), so
-/// that this rank stays in step with those whose call comes through [`run`].
-///
-/// # Errors
-/// As for [`run`].
-pub fn announce(comm: &Comm, kind: CallKind) -> Result<Announced> {
-    let gate = Gate::open(*comm, kind)?;
-    let watched = gate.watch(|| Brief::named(kind.name()));
-    let mut span = gate.trace(|| Brief::named(kind.name()));
-    gate.pass(None)?;
-    if let Some(span) = &mut span {
-        span.takes(Taken::RAW);
-        span.ends(true);
-    }
-    Ok(Announced(watched, span))
-}
-
-/// Kept until a collective that was announced has returned, so that its time is watched.
-#[derive(Debug)]
-pub struct Announced(
-    #[expect(dead_code, reason = "what counts is when it goes")] Option<Entered>,
-    #[expect(dead_code, reason = "what counts is when it goes")] Option<Span>,
-);
-
 /// Numbers a collective that this rank refuses before it could become a [`Call`], and tells the other
 /// ranks where the call is checked. Gives the error to raise.
-pub fn refuse(comm: &Comm, kind: CallKind, why: Error) -> Error {
+pub fn refuse(comm: &Comm, kind: impl Into<Kind>, why: Error) -> Error {
+    let kind = kind.into();
     match Gate::open(*comm, kind) {
         Ok(gate) => {
             let _watched = gate.watch(|| Brief::named(kind.name()));

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::brief::Brief;
-use crate::call::{Call, CallKind};
+use crate::call::{Call, CallKind, Kind};
 use crate::collective::plan;
 use crate::comm::Comm;
 use crate::engine::{self, Collective, Handle, Issue, Job, Keep, Open, Step};
@@ -183,40 +183,30 @@ pub fn prepare(comm: &Comm) -> Result<()> {
 /// meets ranks that do not. The caller gives it to [`engine::carry`]. `None` where MPI is called at once on
 /// the user's communicator: by the caller, and nothing was started.
 ///
-/// `kind` is `None` for collectives that are not numbered, on all ranks alike.
-///
 /// # Errors
 /// What `issue` says, when its turn has come at once; else that comes with the [`Handle`].
 pub fn begin_foreign(
     comm: &Comm,
-    (kind, name): (Option<CallKind>, &'static str),
+    (kind, name): (Kind, &'static str),
     issue: Box<dyn Issue>,
     keep: Box<dyn Keep>,
 ) -> Result<Option<Handle>> {
     let brief = Brief::named(name);
-    let (state, exchange, about, seen) = match kind {
-        Some(kind) => {
-            let gate = Gate::open(*comm, kind)?;
-            let Some(state) = gate.state() else {
-                return Ok(None);
-            };
-            let exchange = gate.exchange(None).map(Exchange::noting_the_site);
-            let mut span = gate.trace_flight(brief);
-            trace::takes(&mut span, || Taken::RAW);
-            let seen = (gate.watch(|| brief), span);
-            (Arc::clone(state), exchange, gate.about(brief), seen)
-        }
-        None => match Gate::state_of(*comm)? {
-            (_, Some(state)) => (state, None, About::unnumbered(brief), (None, None)),
-            _ => return Ok(None),
-        },
+    let gate = Gate::open(*comm, kind)?;
+    let Some(state) = gate.state() else {
+        return Ok(None);
     };
     if engine::allowed(comm.mpi()).is_err() {
         // Nothing of ours is under way there, nor can be.
         return Ok(None);
     }
+    let exchange = gate.exchange(None).map(Exchange::noting_the_site);
+    let mut span = gate.trace_flight(brief);
+    trace::takes(&mut span, || Taken::RAW);
+    let seen = (gate.watch(|| brief), span);
     state.begin()?;
-    let collective = Collective::foreign(issue, state, exchange, seen);
+    let about = gate.about(brief);
+    let collective = Collective::foreign(issue, Arc::clone(state), exchange, seen);
     let handle = engine::begin(collective, keep, about);
     match handle.result() {
         Some(Err(why)) => Err(why),
@@ -242,7 +232,7 @@ pub fn undisturbed(comm: &Comm) -> Result<()> {
 }
 
 /// As [`crate::refuse`], for a non-blocking collective: the others learn of it while this rank goes on.
-pub fn refuse_start(comm: &Comm, kind: CallKind, why: Error) -> Error {
+pub fn refuse_start(comm: &Comm, kind: impl Into<Kind>, why: Error) -> Error {
     match Gate::open(*comm, kind) {
         Ok(gate) => tell(&gate, why),
         Err(_) => why,

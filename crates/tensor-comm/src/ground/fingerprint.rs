@@ -4,9 +4,10 @@ use dlpack_core::{DType, TypeCode, View};
 
 use crate::arg::Arg;
 use crate::brief::{Brief, has_root};
-use crate::call::{Call, CallKind, Op};
+use crate::call::{Call, CallKind, Kind, Op};
 use crate::comm::{Comm, Role};
 use crate::error::Error;
+use crate::foreign::Told;
 use crate::movement::{block_count, elements};
 
 /// Fields of a fingerprint.
@@ -70,17 +71,33 @@ impl Fingerprint {
     }
 
     /// Of a call that goes to MPI as the caller described it, by a derived datatype.
-    pub fn of_raw(kind: CallKind, sequence: u64, settings: u64) -> Fingerprint {
-        let mut fields = [None; FIELDS];
-        fields[..3].copy_from_slice(&[Some(sequence), Some(settings), Some(kind as u64)]);
+    pub fn of_raw(kind: Kind, sequence: u64, settings: u64) -> Fingerprint {
         Fingerprint {
-            fields,
             words: format!("{} by a datatype of the caller's", kind.name()),
+            ..Fingerprint::of_foreign(kind, &Told::default(), sequence, settings)
         }
     }
 
+    /// Of a call that somebody else carries out.
+    pub fn of_foreign(kind: Kind, told: &Told, sequence: u64, settings: u64) -> Fingerprint {
+        let fields = [
+            Some(sequence),
+            Some(settings),
+            Some(kind.word()),
+            None,
+            told.same.as_deref().map(|words| fnv(words.bytes())),
+            told.op.map(op_word),
+            told.root.map(|root| root as u32 as u64),
+        ];
+        let mut words = told.brief(kind).to_string();
+        if let Some(same) = &told.same {
+            words += &format!(", {same}");
+        }
+        Fingerprint { fields, words }
+    }
+
     /// Of a call that this rank refuses.
-    pub fn refused(kind: CallKind, sequence: u64, settings: u64, why: &Error) -> Fingerprint {
+    pub fn refused(kind: Kind, sequence: u64, settings: u64, why: &Error) -> Fingerprint {
         Fingerprint {
             words: format!("{} refused: {why}", kind.name()),
             ..Fingerprint::of_raw(kind, sequence, settings)
@@ -121,16 +138,17 @@ fn amount(comm: Comm, call: &Call) -> Option<u64> {
     }
 }
 
-/// FNV-1a over the counts in bytes: equal lists give equal words.
+/// Over the counts in bytes: equal lists give equal words.
 fn digest(counts: &[i64], itemsize: usize) -> u64 {
-    counts
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, &count| {
-            let bytes = (count as u64).wrapping_mul(itemsize as u64);
-            bytes.to_le_bytes().iter().fold(hash, |hash, &byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            })
-        })
+    let bytes = |&count: &i64| (count as u64).wrapping_mul(itemsize as u64).to_le_bytes();
+    fnv(counts.iter().flat_map(bytes))
+}
+
+/// FNV-1a over bytes.
+fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn is_bytes(dtype: DType) -> bool {

@@ -11,10 +11,11 @@ use super::settings::Settings;
 use super::state::State;
 use crate::agreed::{Place, Standing};
 use crate::brief::Brief;
-use crate::call::{Call, CallKind};
+use crate::call::{Call, Kind};
 use crate::comm::Comm;
 use crate::direct::Lane;
 use crate::error::{Error, Result};
+use crate::foreign::Told;
 use crate::trace::{self, Span};
 use crate::watch::{self, About, Entered};
 
@@ -24,7 +25,7 @@ const SETTLED: u64 = 16;
 /// The gate of one call.
 pub(crate) struct Gate {
     comm: Comm,
-    kind: CallKind,
+    kind: Kind,
     /// `None` where nothing is numbered or compared.
     numbered: Option<Numbered>,
 }
@@ -39,14 +40,11 @@ impl Gate {
     /// Numbers the call. On a communicator of one rank, and where exactly one plain MPI call is promised,
     /// there is nothing to compare.
     #[inline]
-    pub fn open(comm: Comm, kind: CallKind) -> Result<Gate> {
+    pub fn open(comm: Comm, kind: impl Into<Kind>) -> Result<Gate> {
+        let kind = kind.into();
         let (comm, state) = Gate::state_of(comm)?;
         let Some(state) = state else {
-            return Ok(Gate {
-                comm,
-                kind,
-                numbered: None,
-            });
+            return Ok(Gate::apart(comm, kind));
         };
         let mut settings = Settings::get()?;
         // What was said of this communicator is compared like what holds for all.
@@ -60,6 +58,32 @@ impl Gate {
                 settings,
                 sequence,
             }),
+        })
+    }
+
+    /// Of a call that is not numbered.
+    pub fn apart(comm: Comm, kind: Kind) -> Gate {
+        Gate {
+            comm,
+            kind,
+            numbered: None,
+        }
+    }
+
+    /// Of a call that belongs to a communicator which may have been freed since: on a window or a file.
+    pub fn behind(state: &Arc<State>, kind: Kind) -> Result<Gate> {
+        let numbered = match state.is_plain() {
+            true => None,
+            false => Some(Numbered {
+                settings: Settings::get()?,
+                sequence: state.next(),
+                state: Arc::clone(state),
+            }),
+        };
+        Ok(Gate {
+            comm: state.comm(),
+            kind,
+            numbered,
         })
     }
 
@@ -82,8 +106,14 @@ impl Gate {
     }
 
     /// Which collective.
-    pub fn kind(&self) -> CallKind {
+    pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Whether a comparison is due.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.due().is_some()
     }
 
     /// The communicator's state, where the call is numbered.
@@ -249,6 +279,24 @@ impl Gate {
         self.finish(Exchange::new(state, due.sequence, &fingerprint, false))
     }
 
+    /// As [`Gate::exchange`], of a call that somebody else carries out.
+    pub fn exchange_as(&self, told: &Told) -> Option<Exchange> {
+        let due = self.due()?;
+        let (sequence, word) = (due.sequence, due.settings.word());
+        let mut fingerprint = Fingerprint::of_foreign(self.kind, told, sequence, word);
+        due.add_settings(&mut fingerprint);
+        let state = Arc::clone(&due.state);
+        Some(Exchange::new(state, sequence, &fingerprint, false))
+    }
+
+    /// As [`Gate::pass`], of a call that somebody else carries out.
+    pub fn pass_foreign(&self, told: &Told) -> Result<()> {
+        match self.exchange_as(told) {
+            None => Ok(()),
+            Some(exchange) => self.compare(exchange).map(drop),
+        }
+    }
+
     /// Compares now, where due.
     ///
     /// # Errors
@@ -282,8 +330,8 @@ impl Gate {
             return why;
         };
         // The cause on this rank is more use to its caller than what the others see.
-        match self.finish(exchange) {
-            Ok(()) | Err(Error::Mismatch(_)) => why.told(),
+        match self.compare(exchange) {
+            Ok(_) | Err(Error::Mismatch(_)) => why.told(),
             Err(error) => error,
         }
     }
@@ -294,20 +342,24 @@ impl Gate {
             .filter(|numbered| numbered.settings.check.due(numbered.sequence))
     }
 
-    fn finish(&self, mut exchange: Exchange) -> Result<()> {
-        let Some(Numbered { state, .. }) = &self.numbered else {
-            return Ok(());
-        };
-        if let Some(private) = state.private(true)? {
-            exchange
-                .poll(private, true)
-                .map_err(|error| state.report(error))?;
-            // All ranks see the same, in a call that blocks on all of them.
-            if exchange.offers_everywhere() {
-                state.agree_reach()?;
-            }
+    fn finish(&self, exchange: Exchange) -> Result<()> {
+        let exchange = self.compare(exchange)?;
+        // All ranks see the same, in a call that blocks on all of them.
+        match &self.numbered {
+            Some(numbered) if exchange.offers_everywhere() => numbered.state.agree_reach(),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Carries a comparison to its end.
+    fn compare(&self, mut exchange: Exchange) -> Result<Exchange> {
+        if let Some(Numbered { state, .. }) = &self.numbered
+            && let Some(private) = state.private(true)?
+        {
+            let done = exchange.poll(private, true);
+            done.map_err(|error| state.report(error))?;
+        }
+        Ok(exchange)
     }
 }
 

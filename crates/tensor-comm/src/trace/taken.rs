@@ -53,8 +53,11 @@ impl Taken {
         algorithm: "mpi4py",
     };
 
-    /// In words: `direct`, or what was done, joined by `+`; `refused` of a call that took no way.
+    /// In words: `direct`, or what was done, joined by `+`; `mpi4py` where that does it; `refused` of a call that took no way.
     pub fn path(self) -> String {
+        if self == Taken::RAW {
+            return "mpi4py".to_owned();
+        }
         if self.algorithm.is_empty() {
             return "refused".to_owned();
         }

@@ -19,9 +19,13 @@ const LAST: Duration = Duration::from_secs(5);
 
 /// Prints the report of one wait.
 pub(super) fn print(wait: &Wait, arrivals: &Arrivals, debugged: bool) {
-    let (rank, size) = match (wait.comm.rank(), wait.comm.size()) {
-        (Ok(rank), Ok(size)) => (rank as usize, size),
-        _ => (0, 0),
+    // The communicator itself may be gone: a window outlives it.
+    let (rank, size) = match wait.about.state.upgrade() {
+        Some(state) => (state.rank(), state.size()),
+        None => match (wait.comm.rank(), wait.comm.size()) {
+            (Ok(rank), Ok(size)) => (rank as usize, size),
+            _ => (0, 0),
+        },
     };
     let mut text = String::new();
     // Writing into a string cannot fail.
