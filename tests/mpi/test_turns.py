@@ -216,7 +216,7 @@ def test_a_rank_in_a_blocking_call_carries_the_others_on(comm):
 
 @pytest.mark.parametrize("form", [tuple, list], ids=["tuple", "list"])
 def test_a_call_that_waits_keeps_the_form_of_its_counts(comm, form):
-    """Counts with displacements are a tuple in the message; a new communicator's first call waits."""
+    """Counts with displacements are a tuple there; a new communicator's first call waits."""
     own = comm.Dup()
     size, rank = own.size, own.rank
     pair = MPI.DOUBLE.Create_contiguous(2).Commit()
