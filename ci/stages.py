@@ -39,6 +39,8 @@ MPI4PY_SUITE = (
     ("openmpi", "buffers"),
     ("mpich", "rest"),
     ("openmpi", "rest"),
+    ("mpich", "arrays"),
+    ("openmpi", "arrays"),
     ("mpich", "demos"),
     ("openmpi", "demos"),
 )

@@ -220,7 +220,18 @@ class FortranNumpy(StridedNumpy):
 CLASSES = (Torch, BFloat16, StridedTorch, StridedNumpy, FortranNumpy)
 
 
+def roomy(attach):
+    """Return `attach` for room of the strided back ends: what MPI keeps messages in is one block."""
+
+    def method(buf):
+        strided = isinstance(buf, (np.ndarray, torch.Tensor)) and buf.nbytes
+        return attach(np.empty(buf.nbytes, np.uint8) if strided else buf)
+
+    return method
+
+
 def install(arrayimpl) -> None:
     """Let the suite's loops run over our classes."""
+    MPI.Attach_buffer = roomy(MPI.Attach_buffer)
     StridedNumpy.TypeMap = dict(arrayimpl.ArrayNumPy.TypeMap)
     arrayimpl.ArrayBackends[:] = CLASSES
