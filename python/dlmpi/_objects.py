@@ -292,7 +292,10 @@ def _sendrecv(  # noqa: PLR0917 -- mpi4py's
     if is_builtin(sendobj):
         source = mpi.ANY_SOURCE if source is None else source
         recvtag = mpi.ANY_TAG if recvtag is None else recvtag
-        return mpi.Comm.sendrecv(self, sendobj, dest, sendtag, recvbuf, source, recvtag, status)
+        sent = (sendobj, dest, sendtag)
+        return _in_room(
+            lambda room: mpi.Comm.sendrecv(self, *sent, room, source, recvtag, status), recvbuf
+        )
     request = self.isend(sendobj, dest, sendtag)
     received = _recv(self, recvbuf, source, recvtag, status)
     mpi.Request.Wait(request)
