@@ -221,11 +221,11 @@ CLASSES = (Torch, BFloat16, StridedTorch, StridedNumpy, FortranNumpy)
 
 
 def roomy(attach):
-    """Return `attach` for room of the strided back ends: what MPI keeps messages in is one block."""
+    """Return `attach` for room of any back end: what MPI keeps messages in is one block."""
 
     def method(buf):
-        strided = isinstance(buf, (np.ndarray, torch.Tensor)) and buf.nbytes
-        return attach(np.empty(buf.nbytes, np.uint8) if strided else buf)
+        made = isinstance(buf, (np.ndarray, torch.Tensor))
+        return attach(np.empty(buf.nbytes, np.uint8) if made else buf)
 
     return method
 
