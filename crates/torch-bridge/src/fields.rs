@@ -52,7 +52,7 @@ others = [torch.frombuffer(bytearray(n), dtype=torch.uint8) for n in (4099, 1000
 storages = [t.untyped_storage() for t in (*plain, leaf, *others)]
 tensors = [(pair[which], pair[which]._cdata, pair[which].is_neg()) for pair in pairs for which in (0, 1)]
 storages = [(s, s._cdata, s.data_ptr(), s.nbytes()) for s in storages]
-class = torch.UntypedStorage
+owner = torch.UntypedStorage
 sizes = (torch.Tensor.__basicsize__, torch.UntypedStorage.__basicsize__)
 ";
 
@@ -124,7 +124,7 @@ fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
     let made = PyDict::new(py);
     py.run(SAMPLES, Some(&made), None)?;
     let get = |name: &str| made.get_item(name)?.ok_or_else(|| missing(name));
-    let class = get("class")?.as_ptr().addr();
+    let storage_class = get("owner")?.as_ptr().addr();
     let (tensor, storage): (usize, usize) = get("sizes")?.extract()?;
     if tensor.min(storage) < size_of::<Outer>() {
         return Ok(None);
@@ -158,7 +158,7 @@ fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
         (Some(bit), Some(first), Some(bytes)) if !tensors.is_empty() => Some(Fields {
             keys: bit / 64,
             negative: 1 << (bit % 64),
-            storage: class,
+            storage: storage_class,
             first,
             bytes,
         }),
