@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -266,3 +268,34 @@ def test_nothing_is_kept_after_a_call():
     gc.collect()
     assert gone() is None
     assert storage() is None
+
+
+ASKED = """
+import torch
+asked = []
+def counted(owner, name):
+    method = getattr(owner, name)
+    setattr(owner, name, lambda tensor: asked.append(name) or method(tensor))
+counted(torch.Tensor, "is_neg")
+counted(torch.UntypedStorage, "data_ptr")
+import dlmpi
+from dlmpi import MPI
+dlmpi.allreduce_many([torch.ones(3)], comm=MPI.COMM_SELF)
+assert asked, "not counted"
+asked.clear()
+leaf = torch.ones(2, requires_grad=True)
+lent = [torch.ones(5), torch.ones(4, 6).T, leaf.detach(), torch.ones(9)[2:]]
+dlmpi.allreduce_many(lent, comm=MPI.COMM_SELF)
+MPI.COMM_SELF.Allreduce(MPI.IN_PLACE, lent[0])
+assert not asked, asked
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch is asked by methods"
+)
+def test_torch_is_asked_by_methods_once_and_no_more():
+    """Where a tensor's bits and its storage's bytes lie is found out; then they are read there."""
+    command = [sys.executable, "-c", ASKED]
+    done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -89,6 +89,8 @@ pub struct StreamOrder {
     streams: &'static dyn Streams,
     ours: SmallVec<[i32; 2]>,
     theirs: SmallVec<[(u64, i32); 2]>,
+    /// Whether a framework has pinned host memory, once asked.
+    pins: Option<bool>,
 }
 
 impl Default for StreamOrder {
@@ -104,6 +106,20 @@ impl StreamOrder {
             streams,
             ours: SmallVec::new(),
             theirs: SmallVec::new(),
+            pins: None,
+        }
+    }
+
+    /// Whether a framework may have pinned host memory, by `ask` at the first tensor of a call: what pins later pins
+    /// none of its tensors.
+    ///
+    /// # Errors
+    /// As `ask`.
+    #[inline]
+    pub fn pins(&mut self, ask: impl FnOnce() -> ExportResult<bool>) -> ExportResult<bool> {
+        match self.pins {
+            Some(pins) => Ok(pins),
+            None => ask().inspect(|&pins| self.pins = Some(pins)),
         }
     }
 

@@ -159,10 +159,12 @@ fn worth_sharing(agreed: &Agreed, dtype: DType) -> bool {
             && (least..direct::NEAR).contains(&bytes);
     }
     let worth = agreed.kind == CallKind::Allreduce || bytes >= LARGE;
-    // Reading each other's memory waits twice in all, and not for each chunk; messages wait for larger ones.
-    let most = match agreed.facts.standing.reads {
-        true => direct::NEAR,
-        false => MOST_SHARED,
+    // Reading each other's memory costs calls of the system, and pays where caches hold no chunk between its steps
+    // anyway; messages pay for larger ones.
+    let most = match (agreed.facts.standing.reads, agreed.kind) {
+        (true, CallKind::Allreduce) if agreed.facts.size as usize <= CROWD => BEFORE_READING,
+        (true, _) => direct::NEAR,
+        (false, _) => MOST_SHARED,
     };
     worth && bytes < most
 }
@@ -193,6 +195,8 @@ fn apart(agreed: &Agreed, narrow: bool, bytes: usize) -> Algorithm {
     }
 }
 
+/// Bytes from which few ranks read each other's memory: of two, 4 MiB were faster through shared memory, 8 MiB not.
+const BEFORE_READING: usize = 6 << 20;
 /// Bytes from which chunks are small for as many waits as they take.
 const MOST_SHARED: usize = 16 << 20;
 /// Bytes from which 16-bit floats go by two levels between nodes.
@@ -351,6 +355,35 @@ mod tests {
         };
         let agreed = agreed_with((Allreduce, DType::F32, 256 << 10), 4, blind, Family::Mpich);
         assert_eq!(algorithm(&agreed, DType::F32, ReduceOp::Sum), Library);
+    }
+
+    #[test]
+    fn ranks_with_a_core_each_share_what_caches_hold_and_read_what_is_more() {
+        use Algorithm::{Direct, Shared};
+        use CallKind::{Allreduce, Reduce};
+        let standing = Standing {
+            place: Place::Together,
+            shares: Shares::Yes,
+            reads: true,
+            settled: true,
+        };
+        let rows = [
+            (Allreduce, 8, 2, Shared),
+            (Allreduce, 4 << 20, 2, Shared),
+            (Allreduce, 4 << 20, 4, Shared),
+            (Allreduce, 8 << 20, 2, Direct),
+            (Allreduce, 1 << 20, 5, Direct),
+            (Allreduce, 128 << 10, 5, Shared),
+            (Reduce, 1 << 20, 2, Direct),
+            (Reduce, 128 << 10, 2, Shared),
+        ];
+        for (kind, bytes, ranks, expected) in rows {
+            for family in [Family::Mpich, Family::OpenMpi] {
+                let agreed = agreed_with((kind, DType::F32, bytes), ranks, standing, family);
+                let got = algorithm(&agreed, DType::F32, ReduceOp::Sum);
+                assert_eq!(got, expected, "{kind:?} {bytes} {ranks} {family:?}");
+            }
+        }
     }
 
     #[test]

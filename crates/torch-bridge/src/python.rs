@@ -96,7 +96,7 @@ impl Tensor {
         }
         check::fits(&view, &storage, self.fields)?;
         // Pinned memory may still be the target of a copy.
-        if cuda_is_initialized(obj.py())? && is_pinned(obj)? {
+        if order.pins(|| cuda_is_initialized(obj.py()))? && is_pinned(obj)? {
             wait_for_copies(obj.py(), Some(exchange), order)?;
         }
         Ok(Loan::of_object(view, "dlpack exchange", storage.unbind()))

@@ -78,7 +78,7 @@ def _ranks(world: Any, options: argparse.Namespace) -> int:
     _progress(first, len(cases), len(cases))
     if gloo is not None:
         gloo.destroy_process_group()
-    judged = _targets.rows(results, ranks) if options.targets else []
+    judged = _targets.rows(results, ranks, facts["MPI"]) if options.targets else []
     if first:
         print(_table(results), flush=True)
         if judged:
@@ -214,15 +214,17 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _judgement(judged: Sequence[tuple[str, float | None, str, bool | None]]) -> str:
-    words = {True: "holds", False: "MISSED", None: "not measured"}
+    words: dict[bool | None, str] = {True: "holds", False: "MISSED"}
     lines = [
-        f"{name:<58} {'-' if value is None else f'{value:.2f}':>8}  {wanted:<8} {words[holds]}"
+        f"{name:<58} {'-' if value is None else f'{value:.2f}':>8}  {wanted:<8} "
+        + words.get(holds, "not measured" if value is None else "shown only: another MPI's target")
         for name, value, wanted, holds in judged
     ]
     held = sum(row[3] is True for row in judged)
-    missing = sum(row[3] is None for row in judged)
+    missing = sum(row[1] is None for row in judged)
+    shown = sum(row[3] is None for row in judged) - missing
     more = f", {missing} not measured" if missing else ""
-    return "\n".join([*lines, f"{held} of {len(judged)} targets hold{more}"])
+    return "\n".join([*lines, f"{held} of {len(judged) - shown} targets hold{more}"])
 
 
 def _plot(file: Path, results: Sequence[Result], facts: dict[str, str]) -> None:

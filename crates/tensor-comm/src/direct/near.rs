@@ -24,8 +24,9 @@ use crate::wiretype::byte;
 
 /// Bytes of the whole reduction from which two waits are cheaper than the copies through the library.
 pub(crate) const LEAST: usize = 256 << 10;
-/// Bytes that are read of one rank before they are combined: what all send stays in the second-level cache.
-const STEP: usize = 128 << 10;
+/// Bytes of all ranks together that are combined at once: they stay in the second-level cache. Each step is a call of
+/// the system per other rank, which takes as long as some 30 KiB.
+const STEP: usize = 1 << 20;
 /// What ranks tell each other: whether others can use their memory, the addresses of contributions and of the
 /// room for results, if they get any, and the number of their call.
 type Places = [u64; 4];
@@ -84,7 +85,7 @@ impl Direct {
 
     /// Elements that are read of one rank before they are combined.
     fn step(&self) -> usize {
-        (STEP / self.wire.bytes).max(1)
+        (STEP / self.ranks / self.wire.bytes).max(1)
     }
 }
 
