@@ -129,10 +129,10 @@ from dlmpi import MPI
 
 comm = MPI.COMM_WORLD
 comm.Barrier()  # the first call is always compared
-room = np.ones(2_000_000, np.float32)
+room = np.ones(5_000_000, np.float32)  # more than goes through shared memory
 for _ in range(2):
     try:
-        comm.Allreduce(MPI.IN_PLACE, room[: 2_000_000 - 500_000 * comm.rank])
+        comm.Allreduce(MPI.IN_PLACE, room[: 5_000_000 - 500_000 * comm.rank])
         print("no error", comm.rank)
     except dlmpi.MismatchError as error:
         print("told", comm.rank, "different reductions" in str(error))

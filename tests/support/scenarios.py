@@ -30,7 +30,7 @@ KINDS: dict[str, Callable[[int], np.ndarray]] = {
 SMALL = {kind: make for kind, make in KINDS.items() if kind not in ("large", "huge")}
 #: Elements of a block: as a rule, where dlmpi has an algorithm of its own, and where its ranks use
 #: each other's memory.
-N, LARGE, HUGE = 4, 1 << 13, 1 << 17
+N, LARGE, HUGE = 4, 1 << 13, 1 << 20
 
 
 def filled(make: Callable[[int], np.ndarray], n: int, rank: int) -> np.ndarray:
