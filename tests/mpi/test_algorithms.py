@@ -30,8 +30,10 @@ from support.ranks import spread
 pytestmark = pytest.mark.mpi
 
 DTYPES = [d for d in TABLE if d.kind not in ("longdouble", "longcomplex", "float8")]
+#: Bytes of which each rank owns a part, and then of the next as many (DESIGN §4.1).
+CHUNK = 4 << 20
 #: Below and above every threshold; shares of 2, 3 and 4 ranks that are uneven or empty.
-SIZES = (1, 2, 63, 129, 4099, 65_537, 300_007)
+SIZES = (1, 2, 63, 129, 4099, 65_537, 300_007, 1_700_009)
 
 CASES = pairwise(
     {
@@ -196,7 +198,7 @@ def secret(n):
 def test_memory_that_no_other_process_can_read(comm, rng, kind):
     if MPI.Get_library_version().startswith("MPICH"):
         pytest.skip("MPICH reads such memory itself, and fails")
-    n = 300_007
+    n = 1_700_009
     guarded = secret(n)
     if not all(comm.allgather(guarded is not None)):
         pytest.skip("this kernel has no secret memory")
@@ -215,14 +217,14 @@ def test_memory_with_a_hole_is_an_error_on_every_rank(comm, rng):
     """Its ends can be read and what lies between them cannot, which shows while all are at it."""
     if comm.size == 1 or sys.platform != "linux":
         pytest.skip("on one rank, and elsewhere, nobody reads memory of others")
-    page, n = mmap.PAGESIZE, 1 << 20
+    page, n = mmap.PAGESIZE, 1 << 21
     memory = mmap.mmap(-1, 4 * n)
     sent = np.frombuffer(memory, np.float32)
     sent[:] = 1
     who = int(rng.integers(comm.size))
     libc = ctypes.CDLL(None, use_errno=True)
-    # Where another rank adds up: this one would fall into it.
-    middle = 4 * n * (2 * ((who + 1) % comm.size) + 1) // (2 * comm.size)
+    # Where another rank adds up, in the first chunk: this one would fall into it.
+    middle = CHUNK * (2 * ((who + 1) % comm.size) + 1) // (2 * comm.size)
     start = ctypes.c_void_p(sent.ctypes.data + middle // page * page)
     if comm.rank == who:
         assert libc.mprotect(start, page, 0) == 0
