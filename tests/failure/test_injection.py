@@ -14,11 +14,13 @@ from support.runs import Outcome, run
 #: scenario that calls it; and what each rank says then. Functions that one of the libraries is not
 #: asked for are not reached.
 SAID = r"failed: Exception: .* reported it"
+#: What the short way asks for in vain the usual one asks for again (DESIGN, `lane.rs`).
+AGAIN = f"{SAID}|failed: right"
 AT_START = {
-    "MPI_Query_thread 1": ("barrier", SAID),
-    "MPI_Comm_create_keyval 1": ("barrier", SAID),
-    "MPI_Comm_create_keyval 2": ("barrier", SAID),
-    "MPI_Comm_set_attr 1": ("barrier", SAID),
+    "MPI_Query_thread 1": ("barrier", AGAIN),
+    "MPI_Comm_create_keyval 1": ("barrier", AGAIN),
+    "MPI_Comm_create_keyval 2": ("barrier", AGAIN),
+    "MPI_Comm_set_attr 1": ("barrier", AGAIN),
     "MPI_Get_processor_name 1": ("Allreduce AVG, large", "failed: right"),
     "MPI_Op_create 1": ("Allreduce MAX", f"{SAID}|not reached: right"),
     "MPI_Op_create_c 1": ("Allreduce MAX", f"{SAID}|not reached: right"),

@@ -133,7 +133,8 @@ def test_a_rank_in_another_collective_says_so(run_script):
     )
     assert outcome.code == EXIT_CODE, outcome.text
     first = "".join(outcome.lines("[rank 0] "))
-    assert "not arrived: rank 1 has made 1 collective here" in first, outcome.text
+    # The barrier and the Dup.
+    assert "not arrived: rank 1 has made 2 collectives here" in first, outcome.text
     assert "it is in Allgather of 3 float64 (collective number 2) for " in first
 
 
