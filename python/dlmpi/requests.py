@@ -9,7 +9,7 @@ import atexit
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from dlmpi import _native, _start
+from dlmpi import _native, _start, trace
 from dlmpi._bound import mpi
 from dlmpi._standin import Made, StandIn
 from dlmpi._together import Together
@@ -364,5 +364,6 @@ _native.set_classes(
     staged=Staged,
 )
 _start.guard((Transfer, Receipt, Kept, Persistent, Carried, Repeated, Staged), (Together, Prequest))
+trace.watch((Kept, Persistent, Repeated, Staged, Prequest))
 # Python code must not run on the engine's thread once the interpreter ends.
 atexit.register(_native.stop_engine)

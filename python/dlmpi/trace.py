@@ -12,7 +12,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -32,15 +32,23 @@ _OBJECTS = "send bsend ssend isend ibsend issend recv irecv sendrecv mprobe"
 _WINDOWS = """Put Get Accumulate Get_accumulate Fetch_and_op Compare_and_swap Lock Unlock
     Lock_all Unlock_all Flush Flush_all Start Complete Post Wait"""
 _FILES = r"(Read|Write)(?!.*(_all|_ordered))[a-z_]*"
+_PERSISTENT = "Start Wait Test"
 
 _begun = False
-_classes: tuple[type, ...] = ()
+_classes: list[type] = []
 
 
 def watch(classes: tuple[type, ...]) -> None:
     """Take these classes' calls of mpi4py's own methods into the trace, if there is to be one."""
-    global _classes  # noqa: PLW0603
-    _classes = classes
+    _classes.extend(classes)
+    if _begun:
+        _wrap(classes)
+
+
+def _wrap(classes: Iterable[type]) -> None:
+    for cls in classes:
+        for method in list(_names(cls)):
+            setattr(cls, method, _traced(cls, method))
 
 
 def _names(cls: type) -> Iterator[str]:
@@ -48,16 +56,30 @@ def _names(cls: type) -> Iterator[str]:
         if cls.__name__ == "File":
             if re.fullmatch(_FILES, name):
                 yield name
-        elif name in (_WINDOWS if cls.__name__ == "Win" else _OBJECTS).split():
+        elif name in _served(cls).split():
             yield name
+
+
+def _served(cls: type) -> str:
+    if cls.__name__ == "Win":
+        return _WINDOWS
+    if cls.__name__ == "Prequest":
+        return "Startall"
+    return _PERSISTENT if hasattr(cls, "Startall") else _OBJECTS
 
 
 def _traced(cls: type, name: str) -> Callable[..., Any]:
     real: Callable[..., Any] = getattr(cls, name)
     title = f"{cls.__name__}.{name}" if cls.__name__ in ("Win", "File") else name
+    request = hasattr(cls, "Startall")
+    if request:
+        title = f"Prequest.{name}"
 
     @wraps(real)
     def method(*args: Any, **kwargs: Any) -> Any:
+        # A request's class may call that of its base.
+        if request and name != "Startall" and type(args[0]) is not cls:
+            return real(*args, **kwargs)
         start, failed = _native.trace_now(), True
         try:
             result = real(*args, **kwargs)
@@ -66,7 +88,8 @@ def _traced(cls: type, name: str) -> Callable[..., Any]:
         finally:
             _native.trace_foreign(title, start, failed)
 
-    return method
+    # That of a class, which is bound to it already.
+    return staticmethod(method) if name == "Startall" else method
 
 
 def begin(mpi: Any) -> None:
@@ -84,9 +107,7 @@ def begin(mpi: Any) -> None:
         _native.trace_start(str(parts / f"{rank:06}.json"), _node())
     except OSError as error:
         raise RuntimeError(f"{SETTING}={name}: {error}") from error
-    for cls in _classes:
-        for method in list(_names(cls)):
-            setattr(cls, method, _traced(cls, method))
+    _wrap(_classes)
     atexit.register(_end, target, parts, os.getpid())
 
 

@@ -103,6 +103,18 @@ try:
     comm.Allreduce(np.ones(3), np.ones(4))
 except ValueError:
     pass
+kept = [
+    comm.Bcast_init(np.ones(4)),
+    comm.Allreduce_init(np.ones(4, np.float16), np.ones(4, np.float16)),
+    comm.Recv_init(np.ones(4), 1 - comm.rank),
+]
+for request in kept[:2]:
+    request.Start()
+    request.Wait()
+sent = comm.Isend(np.ones(4), 1 - comm.rank)
+MPI.Prequest.Startall(kept[2:])
+kept[2].Wait()
+sent.Wait()
 window = MPI.Win.Create(np.zeros(3), 8, comm=comm)
 window.Fence()
 window.Free()
@@ -146,7 +158,10 @@ def test_what_else_is_shown(run_script, tmp_path, venv, environment):
         counts = [names.count(name) for name in ("Bcast", "Win.Fence", "Allgather")]
         assert counts == [1, 1, 0], names
         assert "bcast" in names
-        reduced = next(event["args"] for event in mine if event["name"] == "Iallreduce")
+        counts = [names.count(f"Prequest.{name}") for name in ("Start", "Startall", "Wait")]
+        assert counts == [2, 1, 3], names
+        late = [event["args"] for event in mine if event["name"] == "Iallreduce"]
+        reduced = next(args for args in late if args["dtype"] == "float32")
         assert (reduced["wait_us"] > 200_000) == (rank == 0), reduced
         failed = [event["args"] for event in mine if event.get("args", {}).get("failed")]
         assert [args["path"] for args in failed] == ["refused"]
