@@ -353,6 +353,24 @@ def test_many_disagreements_are_told(comm):
     fresh.Free()
 
 
+@pytest.mark.parametrize("way", ["own", "ring", "halving"])
+@pytest.mark.parametrize("name", ["Iallreduce", "Ireduce", "Ireduce_scatter_block"])
+def test_the_first_one_takes_the_way_of_its_communicator(comm, rng, name, way):
+    """Ranks learn meanwhile where they run. Sums in another order are other bits, now and then."""
+    seed = int(comm.bcast(int(rng.integers(1 << 30))))
+    n = 40 * comm.size
+    for trial in range(5):
+        ours = dlmpi.wrap(comm.Dup(), allreduce=way)
+        sent = np.random.default_rng([seed, trial, comm.rank]).normal(size=n).astype(np.float32)
+        gets = 40 if name == "Ireduce_scatter_block" else n
+        outs = [np.zeros(gets, np.float32) for _ in range(3)]
+        for out in outs[:2]:
+            getattr(ours, name)(sent, out).Wait()
+        getattr(ours, name[1:].capitalize())(sent, outs[2])
+        assert len({out.tobytes() for out in outs}) == 1
+        ours.Free()
+
+
 def test_messages_go_on_while_ranks_wait_for_each_other(comm, rng):
     """A rank that waits in a reduction lets MPI deliver what another one needs to come to it."""
     right = np.full(3, comm.size * (comm.size + 1) / 2)
