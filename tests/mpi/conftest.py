@@ -2,4 +2,5 @@
 
 from support import fixtures
 
-comm, rng, session_seed = fixtures.comm, fixtures.rng, fixtures.session_seed
+comm, mixed = fixtures.comm, fixtures.mixed
+rng, session_seed = fixtures.rng, fixtures.session_seed

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-import dlmpi
 from dlmpi import MPI, _pickle, _pickle_reduce
 from dlmpi.comm import mpi as plain
 
@@ -94,36 +93,25 @@ def test_messages(sender, receiver, name):
         assert found["again"] is found["contiguous"]
 
 
-@pytest.fixture(params=[False, True], ids=["ours", "with mpi4py"])
-def mine(request):
-    """A communicator, of mpi4py's own class on every other rank; its ranks then compare nothing."""
-    if not request.param:
-        yield COMM
-        return
-    shared = dlmpi.wrap(COMM.Dup(), collectives="mpi")
-    yield shared if RANK % 2 else plain.Intracomm(shared)
-    shared.Free()
-
-
-def test_collectives(mine):
+def test_collectives(mixed):
     """Each is the messages of mpi4py's: ranks may mix."""
     for root in range(SIZE):
         sent = made(root) if root == RANK else None
-        found = mine.bcast(sent, root)
+        found = mixed.bcast(sent, root)
         same(found, made(root))
         assert found is not sent
-        gathered = mine.gather(made(RANK), root)
+        gathered = mixed.gather(made(RANK), root)
         if root == RANK:
             same(gathered, [made(rank) for rank in range(SIZE)])
         else:
             assert gathered is None
         scattered = [made(100 + rank) for rank in range(SIZE)] if root == RANK else None
-        same(mine.scatter(scattered, root), made(100 + RANK))
-    same(mine.allgather(made(RANK)), [made(rank) for rank in range(SIZE)])
-    crossed = mine.alltoall([made(10 * RANK + rank) for rank in range(SIZE)])
+        same(mixed.scatter(scattered, root), made(100 + RANK))
+    same(mixed.allgather(made(RANK)), [made(rank) for rank in range(SIZE)])
+    crossed = mixed.alltoall([made(10 * RANK + rank) for rank in range(SIZE)])
     same(crossed, [made(10 * rank + RANK) for rank in range(SIZE)])
     same(
-        mine.sendrecv(made(RANK), (RANK + 1) % SIZE, 1, None, (RANK - 1) % SIZE, 1),
+        mixed.sendrecv(made(RANK), (RANK + 1) % SIZE, 1, None, (RANK - 1) % SIZE, 1),
         made((RANK - 1) % SIZE),
     )
 

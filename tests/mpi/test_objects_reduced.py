@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import dlmpi
 from dlmpi import MPI, _pickle, _pickle_reduce
-from dlmpi.comm import mpi as plain
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
@@ -50,28 +48,17 @@ def same(found, expected):
         found[name][0] = 1  # and it may be written
 
 
-@pytest.fixture(params=[False, True], ids=["ours", "with mpi4py"])
-def comm(request):
-    """A communicator, of mpi4py's own class on every other rank; its ranks then compare nothing."""
-    if not request.param:
-        yield COMM
-        return
-    shared = dlmpi.wrap(COMM.Dup(), collectives="mpi")
-    yield shared if RANK % 2 else plain.Intracomm(shared)
-    shared.Free()
-
-
-def test_reductions(comm):
+def test_reductions(mixed):
     everybody = list(range(SIZE))
-    same(comm.allreduce(made(RANK), op=added), total(everybody))
+    same(mixed.allreduce(made(RANK), op=added), total(everybody))
     for root in everybody:
-        found = comm.reduce(made(RANK), op=added, root=root)
+        found = mixed.reduce(made(RANK), op=added, root=root)
         if root == RANK:
             same(found, total(everybody))
         else:
             assert found is None
-    same(comm.scan(made(RANK), op=added), total(everybody[: RANK + 1]))
-    found = comm.exscan(made(RANK), op=added)
+    same(mixed.scan(made(RANK), op=added), total(everybody[: RANK + 1]))
+    found = mixed.exscan(made(RANK), op=added)
     if RANK:
         same(found, total(everybody[:RANK]))
     else:

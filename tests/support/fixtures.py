@@ -31,3 +31,19 @@ def comm():
     from dlmpi import MPI
 
     return MPI.COMM_WORLD
+
+
+@pytest.fixture(params=[False, True], ids=["ours", "with mpi4py"])
+def mixed(request, comm):
+    """The world; and a communicator that every other rank has as an object of mpi4py's own class:
+    its ranks compare nothing."""
+    from mpi4py import MPI as PLAIN
+
+    import dlmpi
+
+    if not request.param:
+        yield comm
+        return
+    shared = dlmpi.wrap(comm.Dup(), collectives="mpi")
+    yield shared if comm.rank % 2 else PLAIN.Intracomm(shared)
+    shared.Free()

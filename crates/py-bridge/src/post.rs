@@ -95,18 +95,11 @@ pub fn start<'py>(
             return Ok(None);
         }
     }
-    let message = Message {
-        data: Address(view.data()),
-        count,
-        datatype,
-        peer,
-        tag,
-        comm,
-    };
+    let elements = (Address(view.data()), count, datatype);
     // SAFETY:
     // - the door found `numel` elements there, writable for a receive, and the loan is held by the request
     //   object until MPI is done with them (transfer.rs).
-    let request = py.detach(|| unsafe { message.start(mpi, post) });
+    let request = py.detach(|| unsafe { begin(mpi, post, elements, (peer, tag), comm) });
     let request = request.map_err(|error| errors::mpi(py, &error))?;
     transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some)
 }
@@ -151,17 +144,10 @@ fn plain<'py>(
             .map_err(|error| errors::operation(py, error))?
     } else {
         let (count, datatype) = carried.counted();
-        let message = Message {
-            data: Address(carried.data()),
-            count,
-            datatype,
-            peer,
-            tag,
-            comm,
-        };
+        let elements = (Address(carried.data()), count, datatype);
         // SAFETY:
         // - the array has these elements, and is held by the request object until MPI is done with them.
-        let request = py.detach(|| unsafe { message.start(mpi, post) });
+        let request = py.detach(|| unsafe { begin(mpi, post, elements, (peer, tag), comm) });
         Some(request.map_err(|error| errors::mpi(py, &error))?)
     };
     match started {
@@ -170,43 +156,27 @@ fn plain<'py>(
     }
 }
 
-/// A message as MPI takes it.
-struct Message {
-    data: Address,
-    count: i64,
-    datatype: mpi_runtime::Datatype,
-    peer: i32,
-    tag: i32,
+/// The message as MPI begins it: its elements, and whose they are to be.
+///
+/// # Safety
+/// - The elements are there, writable for a receive, until the request completes.
+unsafe fn begin(
+    mpi: &Mpi,
+    post: Post,
+    (data, count, datatype): (Address, i64, mpi_runtime::Datatype),
+    (peer, tag): (i32, i32),
     comm: mpi_runtime::Comm,
-}
-
-impl Message {
-    /// # Safety
-    /// - The elements are there, writable for a receive, until the request completes.
-    unsafe fn start(&self, mpi: &Mpi, post: Post) -> Result<Request, mpi_runtime::Error> {
-        let &Message {
-            data,
-            count,
-            datatype,
-            peer,
-            tag,
-            comm,
-        } = self;
-        let data = data.get();
-        // SAFETY:
-        // - the caller's promise.
-        unsafe {
-            match post {
-                Post::Send(SendMode::Standard) => mpi.isend(data, count, datatype, peer, tag, comm),
-                Post::Send(SendMode::Synchronous) => {
-                    mpi.issend(data, count, datatype, peer, tag, comm)
-                }
-                Post::Send(SendMode::Buffered) => {
-                    mpi.ibsend(data, count, datatype, peer, tag, comm)
-                }
-                Post::Send(SendMode::Ready) => mpi.irsend(data, count, datatype, peer, tag, comm),
-                Post::Recv => mpi.irecv(data, count, datatype, peer, tag, comm),
-            }
+) -> Result<Request, mpi_runtime::Error> {
+    let data = data.get();
+    // SAFETY:
+    // - the caller's promise.
+    unsafe {
+        match post {
+            Post::Send(SendMode::Standard) => mpi.isend(data, count, datatype, peer, tag, comm),
+            Post::Send(SendMode::Synchronous) => mpi.issend(data, count, datatype, peer, tag, comm),
+            Post::Send(SendMode::Buffered) => mpi.ibsend(data, count, datatype, peer, tag, comm),
+            Post::Send(SendMode::Ready) => mpi.irsend(data, count, datatype, peer, tag, comm),
+            Post::Recv => mpi.irecv(data, count, datatype, peer, tag, comm),
         }
     }
 }

@@ -223,8 +223,7 @@ impl Collective {
                 return Ok(false);
             }
             let standing = order.state.standing_of_engine(false);
-            let comm = self.comm.choosing(order.state.choice());
-            let mut ready = Box::new(plan(comm, &open.0, Some(standing))?);
+            let mut ready = Box::new(plan(self.comm, &open.0, Some(standing))?);
             ready.in_one_call()?;
             trace::takes(&mut self.seen.1, || Taken::of(&ready));
             order.peers = order.state.peers();

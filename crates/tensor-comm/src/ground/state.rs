@@ -145,9 +145,9 @@ impl State {
         }
     }
 
-    /// The user's communicator.
+    /// The user's communicator, with what was said of it.
     pub fn comm(&self) -> Comm {
-        self.comm
+        self.comm.choosing(self.choice())
     }
 
     /// This process's rank.

@@ -111,10 +111,12 @@ impl Taking {
                 Ok(Progress::Moved)
             }
             Stage::Meeting(next) => {
-                let [back, finished] = self.giver()?;
+                let [_, finished] = self.giver()?;
                 if finished == BUSY {
                     return Ok(Progress::Idle);
                 }
+                // What it claimed is read after its word: it may have withdrawn between the two words of one reading.
+                let [back, _] = self.giver()?;
                 let theirs = if finished == UNWRITTEN { 0 } else { back };
                 if next + theirs < all {
                     self.read(next)?;
