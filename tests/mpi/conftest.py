@@ -2,5 +2,5 @@
 
 from support import fixtures
 
-comm, mixed = fixtures.comm, fixtures.mixed
+comm, mixed, later = fixtures.comm, fixtures.mixed, fixtures.later
 rng, session_seed = fixtures.rng, fixtures.session_seed

@@ -12,23 +12,12 @@ import torch
 
 import dlmpi
 from dlmpi import MPI
+from support.fixtures import FIRST
 
 pytestmark = pytest.mark.mpi
 
-#: A communicator's first collectives are compared and never take the short way.
-FIRST = 64
 TYPES = {"i4": MPI.INT, "i8": MPI.LONG, "f4": MPI.FLOAT, "f8": MPI.DOUBLE, "F": MPI.C_FLOAT_COMPLEX}
 POISON = 113
-
-
-@pytest.fixture(scope="module")
-def many():
-    """A communicator with more collectives behind it than are compared."""
-    comm = MPI.COMM_WORLD.Dup()
-    for _ in range(FIRST):
-        comm.Barrier()
-    yield comm
-    comm.Free()
 
 
 def forms(array, code, way):
@@ -56,8 +45,8 @@ def empty(count, code):
 
 @pytest.mark.parametrize("code", TYPES)
 @pytest.mark.parametrize("n", [0, 1, 7, 3000])
-def test_each_rank_may_come_by_its_own_way(many, rng, code, n):
-    size, rank = many.size, many.rank
+def test_each_rank_may_come_by_its_own_way(later, rng, code, n):
+    size, rank = later.size, later.rank
     root = int(rng.integers(size))
     given = [numbers(rng, n * size, code) for _ in range(size)]
     mine, one = given[rank], given[rank][:n].copy()
@@ -72,107 +61,107 @@ def test_each_rank_may_come_by_its_own_way(many, rng, code, n):
 
     ones = np.array([row[:n] for row in given])
     got = one.copy() if rank == root else empty(n, code)
-    many.Bcast(sent(got), root)
+    later.Bcast(sent(got), root)
     assert np.array_equal(got, ones[root])
     got = empty(n * size, code)
-    many.Allgather(sent(one), counted(got, size))
+    later.Allgather(sent(one), counted(got, size))
     assert np.array_equal(got, ones.ravel())
     got = empty(n * size, code)
-    many.Gather(sent(one), counted(got, size) if rank == root else None, root)
+    later.Gather(sent(one), counted(got, size) if rank == root else None, root)
     assert np.array_equal(got, ones.ravel() if rank == root else empty(n * size, code))
     got = empty(n, code)
-    many.Scatter(counted(mine, size) if rank == root else None, sent(got), root=root)
+    later.Scatter(counted(mine, size) if rank == root else None, sent(got), root=root)
     assert np.array_equal(got, given[root][n * rank : n * (rank + 1)])
     got = empty(n * size, code)
-    many.Alltoall(mine, got)
+    later.Alltoall(mine, got)
     blocks = [row[n * rank : n * (rank + 1)] for row in given]
     assert np.array_equal(got, np.concatenate(blocks))
 
     total = ones.sum(0)
     got = empty(n, code)
-    many.Allreduce(sent(one), sent(got))
+    later.Allreduce(sent(one), sent(got))
     assert np.array_equal(got, total)
     got = one.copy()
-    many.Allreduce(MPI.IN_PLACE, got, op=MPI.SUM)
+    later.Allreduce(MPI.IN_PLACE, got, op=MPI.SUM)
     assert np.array_equal(got, total)
     got = empty(n, code)
-    many.Reduce(sent(one), got, op=MPI.SUM, root=root)
+    later.Reduce(sent(one), got, op=MPI.SUM, root=root)
     assert np.array_equal(got, total if rank == root else empty(n, code))
     got = empty(n, code)
-    many.Reduce_scatter_block(mine, sent(got))
+    later.Reduce_scatter_block(mine, sent(got))
     assert np.array_equal(got, np.array(given).sum(0)[n * rank : n * (rank + 1)])
     got = empty(n, code)
-    many.Scan(sent(one), got)
+    later.Scan(sent(one), got)
     assert np.array_equal(got, ones[: rank + 1].sum(0))
     got = empty(n, code)
-    many.Exscan(one, sent(got))
+    later.Exscan(one, sent(got))
     assert np.array_equal(got, ones[:rank].sum(0) if rank else empty(n, code))
     if code != "F":
         got = empty(n, code)
-        many.Allreduce(one, got, MPI.MAX)
+        later.Allreduce(one, got, MPI.MAX)
         assert np.array_equal(got, ones.max(0))
 
 
 @pytest.mark.parametrize("code", TYPES)
-def test_messages(many, rng, code):
-    size, rank = many.size, many.rank
+def test_messages(later, rng, code):
+    size, rank = later.size, later.rank
     given = [numbers(rng, 50, code) for _ in range(size)]
     to, source = (rank + 1) % size, (rank - 1) % size
     for way in range(5):
         got, status = empty(60, code), MPI.Status()
-        many.Sendrecv(
+        later.Sendrecv(
             forms(given[rank], code, way), to, 3, forms(got, code, way + rank), source, 3, status
         )
         assert np.array_equal(got[:50], given[source])
         assert np.array_equal(got[50:], empty(10, code))
         assert (status.source, status.tag, status.Get_count(TYPES[code])) == (source, 3, 50)
         got = empty(50, code)
-        request = many.Isend([given[rank], 20, TYPES[code]], to, tag=4)
-        many.Recv([got, 30, TYPES[code]], source=source, tag=4, status=status)
+        request = later.Isend([given[rank], 20, TYPES[code]], to, tag=4)
+        later.Recv([got, 30, TYPES[code]], source=source, tag=4, status=status)
         request.Wait()
         assert np.array_equal(got[:20], given[source][:20])
         assert np.array_equal(got[20:], empty(30, code))
 
 
-def test_what_the_short_way_leaves_to_the_other_is_refused_or_done_there(many, rng):
+def test_what_the_short_way_leaves_to_the_other_is_refused_or_done_there(later, rng):
     """A refusal in a call that is not compared is this rank's alone: all ranks make the same."""
-    size, rank = many.size, many.rank
+    size, rank = later.size, later.rank
     a, b = rng.standard_normal(4), np.empty(4)
     fixed = np.empty(4)
     fixed.setflags(write=False)
     wrong = [
-        (ValueError, lambda: many.Allgather(a, np.empty(4 * size + 1))),
-        (ValueError, lambda: many.Allreduce(a, np.empty(3))),
-        (ValueError, lambda: many.Allreduce(a, np.empty(4, "f4"))),
-        (ValueError, lambda: many.Allreduce([a, MPI.FLOAT], b)),
-        (ValueError, lambda: many.Allreduce([a, 5, MPI.DOUBLE], [b, 5, MPI.DOUBLE])),
-        (ValueError, lambda: many.Bcast([a, -1, MPI.DOUBLE], 0)),
-        (BufferError, lambda: many.Allreduce(a, fixed)),
-        (BufferError, lambda: many.Sendrecv(a, rank, 0, fixed, rank)),
-        (ValueError, lambda: many.Send([a, 5, MPI.DOUBLE], rank)),
-        (TypeError, lambda: many.Allreduce(a, b, op="SUM")),
-        (TypeError, lambda: many.Bcast(a, "0")),
-        (TypeError, lambda: many.Bcast(a, 0, 0)),
-        (TypeError, lambda: many.Bcast(a, rute=0)),
-        (TypeError, lambda: many.Bcast(a, 0, root=0)),
-        (MPI.Exception, lambda: many.Bcast(a, size)),
+        (ValueError, lambda: later.Allgather(a, np.empty(4 * size + 1))),
+        (ValueError, lambda: later.Allreduce(a, np.empty(3))),
+        (ValueError, lambda: later.Allreduce(a, np.empty(4, "f4"))),
+        (ValueError, lambda: later.Allreduce([a, MPI.FLOAT], b)),
+        (ValueError, lambda: later.Allreduce([a, 5, MPI.DOUBLE], [b, 5, MPI.DOUBLE])),
+        (ValueError, lambda: later.Bcast([a, -1, MPI.DOUBLE], 0)),
+        (BufferError, lambda: later.Allreduce(a, fixed)),
+        (BufferError, lambda: later.Sendrecv(a, rank, 0, fixed, rank)),
+        (ValueError, lambda: later.Send([a, 5, MPI.DOUBLE], rank)),
+        (TypeError, lambda: later.Allreduce(a, b, op="SUM")),
+        (TypeError, lambda: later.Bcast(a, "0")),
+        (TypeError, lambda: later.Bcast(a, 0, 0)),
+        (TypeError, lambda: later.Bcast(a, rute=0)),
+        (TypeError, lambda: later.Bcast(a, 0, root=0)),
+        (MPI.Exception, lambda: later.Bcast(a, size)),
     ]
     for kind, call in wrong:
         with pytest.raises(kind):
             call()
-        many.Barrier()
+        later.Barrier()
     # One memory on both sides is IN_PLACE; what overlaps otherwise is copied first.
     same = np.full(5, rank + 1.0)
-    many.Allreduce(same, same)
+    later.Allreduce(same, same)
     assert (same == sum(range(1, size + 1))).all()
     shifted = np.arange(6.0) + rank
     before = shifted.copy()
-    many.Allreduce(shifted[:5], shifted[1:])
+    later.Allreduce(shifted[:5], shifted[1:])
     assert np.array_equal(shifted[1:], size * before[:5] - size * rank + sum(range(size)))
 
 
 def test_calls_are_numbered_whoever_takes_which_way(rng):
-    """A comparison that is due after many short calls finds who disagrees; then all goes on."""
+    """A comparison that is due after later short calls finds who disagrees; then all goes on."""
     comm = MPI.COMM_WORLD.Dup()
     if comm.size == 1:
         pytest.skip("one rank agrees with itself")

@@ -28,6 +28,7 @@ CASES = pairwise(
         "receive_as": WRITABLE,
         "form": FORMS,
         "largest": (0, 1, 9, 3_000),
+        "comm": ("comm", "later"),
     },
     valid=lambda row: (
         all(
@@ -68,8 +69,9 @@ def numbers(counts, displs):
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_blocks(comm, rng, case):
+def test_blocks(request, rng, case):
     """counts[s][r] elements go from s to r; each side lays its blocks out as it likes."""
+    comm = request.getfixturevalue(case["comm"])
     method, dtype, form = case["method"], case["dtype"], case["form"]
     rank, size, root = comm.rank, comm.size, int(rng.integers(comm.size))
     counts = rng.integers(0, case["largest"] + 1, (size, size))

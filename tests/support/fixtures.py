@@ -47,3 +47,19 @@ def mixed(request, comm):
     shared = dlmpi.wrap(comm.Dup(), collectives="mpi")
     yield shared if comm.rank % 2 else PLAIN.Intracomm(shared)
     shared.Free()
+
+
+#: A communicator's first collectives are compared, and never take the short way of plain arrays.
+FIRST = 64
+
+
+@pytest.fixture(scope="module")
+def later():
+    """A communicator with more collectives behind it than are compared."""
+    from dlmpi import MPI
+
+    comm = MPI.COMM_WORLD.Dup()
+    for _ in range(FIRST):
+        comm.Barrier()
+    yield comm
+    comm.Free()

@@ -1,14 +1,13 @@
-//! The short way of blocking calls on plain arrays: elements that lie one behind the other in host memory, alone or as
-//! `[array, Datatype]` and `[array, count, Datatype]` under their own Datatype. No loan is made: the caller holds its
-//! arguments during the call, and there is nobody to tell that memory was written.
+//! The short way of blocking calls on plain arrays: elements that lie one behind the other in host memory, as
+//! `plain.rs` reads them. No loan is made: the caller holds its arguments during the call, and there is nobody to tell
+//! that memory was written.
 //!
 //! What is not that simple, and whatever is wrong, is left to the general way: `None` means that nothing was done.
 
-use pyo3::ffi;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::lane::{Carried, End, Flat, Lane, Ready};
-use tensor_comm::{CallKind, Comm, lane};
+use tensor_comm::lane::{Carried, End, Lane, Ready};
+use tensor_comm::{Comm, lane};
 
 use crate::collective::{self, Collective, Role, Rooted};
 use crate::errors;
@@ -18,7 +17,7 @@ use crate::loan::Held;
 use crate::mpi4py::Mpi4py;
 use crate::p2p::{self, Shared};
 use crate::params::{Param, Slots, Takes};
-use crate::registry;
+use crate::plain;
 use crate::table::{Body, Row};
 use crate::transfer;
 
@@ -86,12 +85,9 @@ fn collective<'a, 'py>(
     slots: &'a Slots<'_, 'py>,
 ) -> Option<(Ready, Arrays<'a, 'py>)> {
     let reduces = row.kind.is_reduction();
-    let vector = row.send == Role::Vector || row.recv == Role::Vector;
-    if vector || row.kind == CallKind::ReduceScatter {
-        return None;
-    }
     let lane = lane()?;
     let (mut sent, mut received, mut root, mut op) = (None, None, 0, None);
+    let mut counts = Vec::new();
     for (param, slot) in params.iter().zip(slots) {
         match (param.takes, slot) {
             (Takes::Sent, Some(given)) => sent = Some(&**given),
@@ -99,7 +95,8 @@ fn collective<'a, 'py>(
             (Takes::Either, Some(given)) => {
                 (sent, received) = (Some(&**given), Some(&**given));
             }
-            (Takes::Int(_), Some(given)) => root = int(given)?,
+            (Takes::Int(_), Some(given)) => root = plain::int(given)?,
+            (Takes::Counts, Some(given)) => plain::sequence(given, lane.size, &mut counts)?,
             (Takes::Op, given) => {
                 op = Some(collective::operation(mpi4py, param.name, given.as_deref()).ok()?);
             }
@@ -119,20 +116,22 @@ fn collective<'a, 'py>(
     let size = lane.size;
     let mut arrays = SmallVec::new();
     let mut end = |given: Option<&'a Bound<'py, PyAny>>, role, wanted: bool, intent| {
-        let blocks = match role {
-            Role::Absent => return Some(End::Absent),
-            Role::Blocks => size,
-            _ => 1,
-        };
-        match (given, wanted) {
-            (Some(given), true) => {
-                let (flat, array) = flat(mpi4py, given, intent, blocks)?;
-                arrays.push(array);
-                Some(End::Flat(flat))
-            }
-            (None, true) => None,
-            (_, false) => Some(End::Absent),
+        if role == Role::Absent || !wanted {
+            return Some(End::Absent);
         }
+        let (end, array) = match role {
+            Role::Vector => {
+                let (blocks, array) = plain::blocks(mpi4py, given?, intent, size)?;
+                (End::Blocks(blocks), array)
+            }
+            _ => {
+                let blocks = if role == Role::Blocks { size } else { 1 };
+                let (flat, array) = plain::flat(mpi4py, given?, intent, blocks)?;
+                (End::Flat(flat), array)
+            }
+        };
+        arrays.push(array);
+        Some(end)
     };
     let in_place = reduces && row.rooted == Rooted::No && row.send == Role::Whole;
     let (send, recv) = match (row.rooted, at_root) {
@@ -146,7 +145,7 @@ fn collective<'a, 'py>(
             end(received, row.recv, receives, Intent::Receive)?,
         ),
     };
-    let ready = lane.ready(row.kind, send, recv, op, root)?;
+    let ready = lane.ready(row.kind, send, recv, counts, op, root)?;
     Some((ready, arrays))
 }
 
@@ -160,7 +159,7 @@ fn message(
     let mpi = mpi4py.mpi();
     let null = mpi.constants().proc_null;
     let carried = |slot: usize, intent| {
-        let (flat, _) = flat(mpi4py, slots[slot].as_ref()?, intent, 1)?;
+        let (flat, _) = plain::flat(mpi4py, slots[slot].as_ref()?, intent, 1)?;
         match intent {
             Intent::Send => Carried::sent(mpi, flat),
             Intent::Receive => Carried::received(mpi, flat),
@@ -200,81 +199,4 @@ fn message(
         _ => return None,
     };
     Some(done.map_err(|error| errors::operation(py, error)))
-}
-
-/// The elements that a message names, of which there are as many for each of `blocks`, and the array that has them.
-#[inline]
-pub fn flat<'a, 'py>(
-    mpi4py: &Mpi4py,
-    given: &'a Bound<'py, PyAny>,
-    intent: Intent,
-    blocks: usize,
-) -> Option<(Flat, Borrowed<'a, 'py, PyAny>)> {
-    if let Some(flat) = registry::flat(given, intent) {
-        return Some((flat, given.as_borrowed()));
-    }
-    let ([array, rest @ ..], n) = &items(given)?;
-    let array = (*array)?;
-    let flat = registry::flat(&array, intent)?;
-    let (count, datatype) = match (n, rest) {
-        (2, [second, _]) => (None, second.as_ref()?),
-        (3, [second, third]) => (Some(int(second.as_ref()?)?), third.as_ref()?),
-        _ => return None,
-    };
-    if mpi4py.known_datatype(datatype)? != tensor_comm::mpi_datatype(mpi4py.mpi(), flat.dtype)? {
-        return None;
-    }
-    let Some(count) = count else {
-        return Some((flat, array));
-    };
-    let count = usize::try_from(count).ok()?.checked_mul(blocks)?;
-    (count <= flat.count).then_some((Flat { count, ..flat }, array))
-}
-
-/// The items of a list or tuple of up to three, and how many.
-type Items<'a, 'py> = ([Option<Borrowed<'a, 'py, PyAny>>; 3], usize);
-
-#[inline]
-fn items<'a, 'py>(given: &'a Bound<'py, PyAny>) -> Option<Items<'a, 'py>> {
-    type Size = unsafe extern "C" fn(*mut ffi::PyObject) -> ffi::Py_ssize_t;
-    type Item = unsafe extern "C" fn(*mut ffi::PyObject, ffi::Py_ssize_t) -> *mut ffi::PyObject;
-    let (py, object) = (given.py(), given.as_ptr());
-    // SAFETY:
-    // - any object may be asked for its type.
-    let (list, tuple) = unsafe {
-        (
-            ffi::PyList_CheckExact(object) != 0,
-            ffi::PyTuple_CheckExact(object) != 0,
-        )
-    };
-    let (size, item): (Size, Item) = match (list, tuple) {
-        (true, _) => (ffi::PyList_Size, ffi::PyList_GetItem),
-        (_, true) => (ffi::PyTuple_Size, ffi::PyTuple_GetItem),
-        _ => return None,
-    };
-    // SAFETY:
-    // - it is of the type that the function is for.
-    let size = usize::try_from(unsafe { size(object) }).ok()?;
-    let mut items = [None; 3];
-    for (at, slot) in items.get_mut(..size)?.iter_mut().enumerate() {
-        // SAFETY:
-        // - `at` is below its size, and it is held, unchanged while this thread is attached.
-        *slot = Some(unsafe { Borrowed::from_ptr(py, item(object, at as ffi::Py_ssize_t)) });
-    }
-    Some((items, size))
-}
-
-/// An integer that is one of Python's own and fits a C `int`.
-#[inline]
-fn int(given: &Bound<'_, PyAny>) -> Option<i32> {
-    // SAFETY:
-    // - any object may be asked for its type.
-    if unsafe { ffi::PyLong_CheckExact(given.as_ptr()) } == 0 {
-        return None;
-    }
-    let mut overflow = 0;
-    // SAFETY:
-    // - it is an integer, for which this raises nothing.
-    let value = unsafe { ffi::PyLong_AsLongAndOverflow(given.as_ptr(), &raw mut overflow) };
-    i32::try_from(value).ok().filter(|_| overflow == 0)
 }

@@ -55,6 +55,7 @@ pub mod p2p;
 pub mod packed;
 pub mod params;
 pub mod pickles;
+mod plain;
 pub mod policy;
 pub mod post;
 pub mod raw;

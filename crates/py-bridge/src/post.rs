@@ -10,12 +10,12 @@ use tensor_comm::{Capacity, SendMode};
 
 use crate::errors;
 use crate::framework::Intent;
-use crate::lane;
 use crate::loan::Held;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::p2p;
 use crate::params::Slots;
+use crate::plain;
 use crate::registry;
 use crate::table::Row;
 use crate::transfer;
@@ -44,7 +44,7 @@ pub fn start<'py>(
     let Some(msg) = &slots[0] else {
         return Ok(None);
     };
-    if let Some(started) = plain(mpi4py, post, row, slf, slots, msg)? {
+    if let Some(started) = of_array(mpi4py, post, row, slf, slots, msg)? {
         return Ok(Some(started));
     }
     let Some(exporter) = registry::known(msg) else {
@@ -105,7 +105,7 @@ pub fn start<'py>(
 }
 
 /// The same for plain arrays, alone or under their own Datatype.
-fn plain<'py>(
+fn of_array<'py>(
     mpi4py: &Mpi4py,
     post: Post,
     row: &Row,
@@ -118,7 +118,7 @@ fn plain<'py>(
         Post::Send(_) => Intent::Send,
         Post::Recv => Intent::Receive,
     };
-    let Some((flat, array)) = lane::flat(mpi4py, msg, intent, 1) else {
+    let Some((flat, array)) = plain::flat(mpi4py, msg, intent, 1) else {
         return Ok(None);
     };
     let (carried, room) = match post {

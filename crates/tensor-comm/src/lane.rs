@@ -4,6 +4,7 @@
 //! Everything else, all that is refused included, is left to [`crate::run`] and its like, which do the same work for
 //! any tensor. Whether a rank comes here is its own business: on the wire is what it would be there.
 
+mod blocks;
 mod messages;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::own_op;
 use crate::wire::{Combine, Element, wire};
 use crate::wiretype::{self, byte, moving_type, wire_type};
 use crate::{trace, watch};
+pub use blocks::Blocks;
 pub use messages::{Carried, is_open, recv, send, sendrecv};
 
 /// Collectives from which on it is known whether ranks share memory for small ones.
@@ -57,6 +59,19 @@ impl Flat {
         self.count * self.itemsize()
     }
 
+    /// `count` of them, from `first` on; `None` where there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn part(self, first: usize, count: usize) -> Option<Flat> {
+        let inside = first.checked_add(count)? <= self.count;
+        let data = self.data.wrapping_add(first * self.itemsize());
+        inside.then_some(Flat {
+            data,
+            count,
+            ..self
+        })
+    }
+
     fn meets(&self, other: &Flat) -> bool {
         let (a, b) = (self.data.addr(), other.data.addr());
         a < b.wrapping_add(other.bytes()) && b < a.wrapping_add(self.bytes())
@@ -64,7 +79,7 @@ impl Flat {
 }
 
 /// One side of a collective on this rank.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub enum End {
     /// It has no meaning here.
     Absent,
@@ -72,6 +87,33 @@ pub enum End {
     InPlace,
     /// These elements.
     Flat(Flat),
+    /// A block of its own for each rank.
+    Blocks(Blocks),
+}
+
+impl End {
+    /// All elements that may be meant.
+    #[inline]
+    fn flat(&self) -> Option<&Flat> {
+        match self {
+            End::Absent | End::InPlace => None,
+            End::Flat(flat) => Some(flat),
+            End::Blocks(blocks) => Some(blocks.flat()),
+        }
+    }
+
+    /// Elements of a rank's block, where there is one in each of `blocks` equal ones or one of its own.
+    #[inline]
+    fn of(&self, rank: usize, blocks: usize) -> Option<usize> {
+        match self {
+            End::Absent | End::InPlace => None,
+            End::Flat(flat) => flat
+                .count
+                .is_multiple_of(blocks)
+                .then(|| flat.count / blocks),
+            End::Blocks(blocks) => blocks.of(rank),
+        }
+    }
 }
 
 /// A communicator on which the short way is open.
@@ -168,23 +210,29 @@ impl Lane {
     }
 
     /// The call that these arguments make, which has its number then; `None`, and nothing is done, where it takes
-    /// more than a call of MPI's.
+    /// more than a call of MPI's. `counts`: what each rank receives of a `Reduce_scatter`.
     #[inline]
     pub fn ready(
         self,
         kind: CallKind,
         send: End,
         recv: End,
+        counts: Vec<i64>,
         op: Option<Op>,
         root: i32,
     ) -> Option<Ready> {
         let mpi = self.comm.mpi();
-        let small = |end: &End| matches!(end, End::Flat(flat) if flat.bytes() > SMALL);
-        if self.immediate && (small(&send) || small(&recv)) {
+        let small = |end: &End| match end {
+            End::Absent | End::InPlace => true,
+            End::Flat(flat) => flat.bytes() <= SMALL,
+            // Somebody would have to keep the counts.
+            End::Blocks(_) => false,
+        };
+        if self.immediate && !(small(&send) && small(&recv) && counts.is_empty()) {
             return None;
         }
         let native = match kind.is_reduction() {
-            true => self.reduction(kind, send, recv, op?)?,
+            true => self.reduction(kind, send, recv, counts, op?)?,
             false => self.movement(kind, send, recv)?,
         };
         if let Some(state) = &self.state
@@ -215,17 +263,19 @@ impl Lane {
         recv: End,
     ) -> Option<(Port, Port, mpi_runtime::Op)> {
         let mpi = self.comm.mpi();
-        // How many blocks each side has; both sides meet in this rank's own.
+        // How many equal blocks each side has; both sides meet in this rank's own.
         let (sent, received) = match kind {
-            CallKind::Barrier | CallKind::Bcast => (1, 1),
+            CallKind::Barrier | CallKind::Bcast | CallKind::Alltoallv => (1, 1),
             CallKind::Gather | CallKind::Allgather => (1, self.size),
+            CallKind::Gatherv | CallKind::Allgatherv | CallKind::Scatterv => (1, 1),
             CallKind::Scatter => (self.size, 1),
             CallKind::Alltoall => (self.size, self.size),
             _ => return None,
         };
-        if let (End::Flat(send), End::Flat(recv)) = (&send, &recv) {
-            let alike = send.dtype == recv.dtype && send.count * received == recv.count * sent;
-            if !alike || send.meets(recv) {
+        if let (Some(from), Some(into)) = (send.flat(), recv.flat()) {
+            let rank = self.rank as usize;
+            let own = (send.of(rank, sent)?, recv.of(rank, received)?);
+            if from.dtype != into.dtype || own.0 != own.1 || from.meets(into) {
                 return None;
             }
         }
@@ -252,6 +302,20 @@ impl Lane {
                     datatype: wire.datatype,
                 })
             }
+            End::Blocks(blocks) => {
+                let flat = *blocks.flat();
+                let wire = moving_type(mpi, flat.dtype, flat.itemsize()).ok()?;
+                let ranks = blocks.ranks();
+                if ranks != self.size {
+                    return None;
+                }
+                let numbers = blocks.in_units(wire.units)?;
+                Some(Port {
+                    ptr: flat.data,
+                    extent: Extent::Many { numbers, ranks },
+                    datatype: wire.datatype,
+                })
+            }
         }
     }
 
@@ -260,30 +324,40 @@ impl Lane {
         kind: CallKind,
         send: End,
         recv: End,
+        counts: Vec<i64>,
         op: Op,
     ) -> Option<(Port, Port, mpi_runtime::Op)> {
         let mpi = self.comm.mpi();
-        let blocks = match kind {
-            CallKind::ReduceScatterBlock => self.size,
-            CallKind::ReduceScatter => return None,
-            _ => 1,
-        };
+        let uneven = kind == CallKind::ReduceScatter;
+        if uneven && (counts.len() != self.size || counts.iter().any(|&count| count < 0)) {
+            return None;
+        }
         let (input, output, flat) = match (send, recv) {
             (End::Flat(send), End::Flat(recv)) => {
-                let alike = send.dtype == recv.dtype && send.count == recv.count * blocks;
+                let wanted = match kind {
+                    CallKind::ReduceScatter => total(&counts)?,
+                    CallKind::ReduceScatterBlock => recv.count.checked_mul(self.size)?,
+                    _ => recv.count,
+                };
+                let own = counts.get(self.rank as usize);
+                let fits = own.is_none_or(|&own| own == recv.count as i64);
+                let alike = send.dtype == recv.dtype && send.count == wanted && fits;
                 if !alike || send.meets(&recv) {
                     return None;
                 }
                 (send.data, recv.data, recv)
             }
-            (End::InPlace, End::Flat(recv)) if blocks == 1 => {
+            (End::InPlace, End::Flat(recv)) if !uneven && kind != CallKind::ReduceScatterBlock => {
                 (mpi.in_place().cast_mut(), recv.data, recv)
             }
             (End::Flat(send), End::Absent) => (send.data, std::ptr::null_mut(), send),
             _ => return None,
         };
+        // What all ranks know alike: of uneven blocks the largest one.
+        let most = counts.iter().copied().max();
+        let elements = most.map_or(flat.count, |most| most as usize);
         wiretype::basic(flat.dtype)?;
-        i32::try_from(flat.count).ok()?;
+        i32::try_from(elements).ok()?;
         let (choice, standing) = match &self.state {
             Some(state) if self.immediate => (state.choice(), state.standing_of_engine(true)),
             Some(state) => (state.choice(), state.standing(true)),
@@ -293,7 +367,7 @@ impl Lane {
         let agreed = Agreed {
             kind,
             dtype: Some(flat.dtype),
-            elements: flat.count,
+            elements,
             op: Some(AgreedOp::from(op)),
             facts: CommFacts {
                 size: self.size as u32,
@@ -317,13 +391,26 @@ impl Lane {
             Combine::Caller => return None,
         };
         let datatype = wire_type(mpi, flat.dtype, flat.itemsize()).ok()?.datatype;
-        let port = |ptr, count| Port {
+        let port = |ptr, extent| Port {
             ptr,
-            extent: Extent::One(count),
+            extent,
             datatype,
         };
-        Some((port(input, 0), port(output, flat.count as i64), op))
+        let received = match uneven {
+            true => Extent::Many {
+                ranks: counts.len(),
+                numbers: counts,
+            },
+            false => Extent::One(flat.count as i64),
+        };
+        Some((port(input, Extent::One(0)), port(output, received), op))
     }
+}
+
+/// All elements of these counts, none of which is negative.
+fn total(counts: &[i64]) -> Option<usize> {
+    let add = |sum: i64, &count: &i64| sum.checked_add(count);
+    usize::try_from(counts.iter().try_fold(0, add)?).ok()
 }
 
 impl Ready {

@@ -124,7 +124,9 @@ impl Moving {
                 side.compact(fill)?;
             }
             let counted = counted_blocks(mpi, name, blocks.counts(), side.displs(), wire)?;
-            let extent = Extent::Many(counted.counts, counted.displs);
+            let (ranks, mut numbers) = (counted.counts.len(), counted.counts);
+            numbers.extend(counted.displs);
+            let extent = Extent::Many { numbers, ranks };
             let port = Port {
                 ptr: side.base(),
                 extent,

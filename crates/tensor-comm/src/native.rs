@@ -12,8 +12,8 @@ use crate::error::Result;
 pub(crate) enum Extent {
     /// One count: of the whole side, or of each rank's block.
     One(i64),
-    /// One count and displacement per rank.
-    Many(Vec<i64>, Vec<i64>),
+    /// One count per rank, then, where the call has them, one displacement per rank.
+    Many { numbers: Vec<i64>, ranks: usize },
 }
 
 /// Address, counts and datatype of one side.
@@ -28,14 +28,14 @@ impl Port {
     fn one(&self) -> i64 {
         match &self.extent {
             Extent::One(count) => *count,
-            Extent::Many(..) => 0,
+            Extent::Many { .. } => 0,
         }
     }
 
     fn many(&self) -> (&[i64], &[i64]) {
         match &self.extent {
             Extent::One(_) => (&[], &[]),
-            Extent::Many(counts, displs) => (counts, displs),
+            Extent::Many { numbers, ranks } => numbers.split_at(*ranks),
         }
     }
 }

@@ -381,7 +381,10 @@ fn native(
     };
     let extent = match counts {
         Counts::Whole(n) | Counts::Even(n, _) => Extent::One(*n as i64),
-        Counts::Uneven(counts) => Extent::Many(counts.clone(), Vec::new()),
+        Counts::Uneven(counts) => Extent::Many {
+            numbers: counts.clone(),
+            ranks: counts.len(),
+        },
     };
     let send_ptr = match in_place {
         true => mpi.in_place().cast_mut(),
