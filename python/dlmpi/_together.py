@@ -12,6 +12,9 @@ from dlmpi._bound import mpi
 
 __all__ = ["Together"]
 
+#: Native, where nothing is left to do with any of the requests.
+_wait_all = _native.wait_all
+
 Requests = Sequence[mpi.Request]
 Statuses = list[mpi.Status]
 
@@ -60,8 +63,6 @@ class Together:
     def _all(cls, name: str, requests: Requests, statuses: Statuses | None) -> Any:
         begun, told = list(requests), [] if statuses is None else statuses
         try:
-            if name == "Waitall" and statuses is None and _native.wait_all(begun, told):
-                return True
             result = getattr(super(), name)(requests, told)
         except mpi.Exception as error:
             _explain(error, begun, told)
@@ -100,7 +101,15 @@ class Together:
     @classmethod
     def Waitall(cls, requests: Requests, statuses: Statuses | None = None) -> Literal[True]:
         """Wait for all requests to complete."""
-        return cls._all("Waitall", requests, statuses)  # type: ignore[no-any-return]
+        done = _wait_all(requests) if statuses is None else False
+        if done is True:
+            return done
+        if done is False:
+            return cls._all("Waitall", requests, statuses)  # type: ignore[no-any-return]
+        error, told = done
+        if isinstance(error, mpi.Exception):
+            _explain(error, list(requests), told)
+        raise error
 
     @classmethod
     def Testall(cls, requests: Requests, statuses: Statuses | None = None) -> bool:

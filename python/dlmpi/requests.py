@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+_start_plainly = _native.start_plainly
+_stock_startall: Callable[[Any], None] = mpi.Prequest.Startall
+
+
 class Transfer(mpi.Request):
     """An operation that MPI carries: its own request.
 
@@ -337,6 +341,9 @@ class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
     @classmethod
     def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
         """Start a collection of persistent requests."""
+        if _start_plainly(requests):
+            _stock_startall(requests)
+            return
         for one in requests:
             if isinstance(one, Persistent):
                 one._starts()

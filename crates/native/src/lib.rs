@@ -9,9 +9,11 @@ type Paths = (String, &'static str, Operations);
 /// The native half of dlmpi. Importing it starts no MPI and imports no framework.
 #[pyo3::pymodule]
 mod _native {
+    use py_bridge::together::Waited;
+    use pyo3::IntoPyObjectExt;
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
-    use pyo3::types::{PyDict, PyList, PyModule};
+    use pyo3::types::{PyBool, PyDict, PyModule};
 
     #[pymodule_export]
     use py_bridge::announce::{Announced, Kind, Seat};
@@ -32,7 +34,9 @@ mod _native {
     #[pymodule_export]
     use py_bridge::starter::Starter;
     #[pymodule_export]
-    use py_bridge::transfer::{Hold, Track};
+    use py_bridge::track::Track;
+    #[pymodule_export]
+    use py_bridge::transfer::Hold;
     #[pymodule_export]
     use torch_bridge::AllReduce;
 
@@ -114,11 +118,24 @@ mod _native {
         py_bridge::bench::raw_allreduce(send, recv, comm, repeat)
     }
 
-    /// Waits for the requests of messages that nothing is left to do with; `False` where mpi4py's method must do it.
+    /// Waits for requests that nothing is left to do with; `False` where mpi4py's method must do it. MPI's error is
+    /// returned, with a status of each request.
     #[pyfunction]
-    #[pyo3(signature = (requests, statuses, /))]
-    fn wait_all(requests: &Bound<'_, PyList>, statuses: &Bound<'_, PyList>) -> PyResult<bool> {
-        py_bridge::transfer::wait_all(requests, statuses)
+    #[pyo3(signature = (requests, /))]
+    fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = requests.py();
+        match py_bridge::together::wait_all(requests)? {
+            Waited::Done => Ok(PyBool::new(py, true).to_owned().into_any()),
+            Waited::Not => Ok(PyBool::new(py, false).to_owned().into_any()),
+            Waited::Failed(error, statuses) => (error, statuses).into_bound_py_any(py),
+        }
+    }
+
+    /// Whether these are persistent requests that mpi4py's `Startall` may start, with nothing to do besides.
+    #[pyfunction]
+    #[pyo3(signature = (requests, /))]
+    fn start_plainly(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
+        py_bridge::together::start_plainly(requests)
     }
 
     /// Whether an object is made of builtins alone, and of few: it holds no tensor.

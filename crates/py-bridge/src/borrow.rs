@@ -90,6 +90,11 @@ impl Borrowed {
         a < b_end && b < a_end && self.bytes.len > 0 && other.bytes.len > 0
     }
 
+    /// How many bytes it is of.
+    pub fn size(&self) -> usize {
+        self.bytes.len
+    }
+
     /// Whether anybody holds an export.
     pub fn is_exported(&self) -> bool {
         self.state().exports > 0

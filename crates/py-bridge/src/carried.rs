@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mpi_runtime::{Error as MpiCallError, MpiError, Request};
 use pyo3::prelude::*;
 use tensor_comm::engine::{self, Issue, Keep};
-use tensor_comm::{Comm, Error, Kind, Result};
+use tensor_comm::{Comm, Error, ForeignBegun, Kind, Result};
 
 use crate::delegate::{Values, invoke};
 use crate::errors;
@@ -168,17 +168,18 @@ pub fn start<'py>(
     }));
     let begun = match raw == mpi.comm_null() {
         // mpi4py raises what MPI says about it.
-        true => Ok(None),
+        true => Ok(ForeignBegun::Yours),
         false => {
             let comm = Comm::new(mpi, raw).map_err(core)?;
             let (issue, keep) = (Box::new(carried.clone()), Box::new(carried.clone()));
-            py.detach(|| tensor_comm::begin_foreign(&comm, (kind, row.name), issue, keep))
+            let small = carried.lock().lent.is_within(py, tensor_comm::lane::SMALL);
+            py.detach(|| tensor_comm::begin_foreign(&comm, (kind, row.name), issue, keep, small))
         }
     };
     let failure = &carried.0.failure;
     match begun {
         Err(why) => Err(failure.raised(py).unwrap_or_else(|| core(why))),
-        Ok(None) => {
+        Ok(ForeignBegun::Yours) => {
             let (values, lent) = {
                 let mut calling = carried.lock();
                 (calling.values.take(), std::mem::take(&mut calling.lent))
@@ -188,7 +189,16 @@ pub fn start<'py>(
             let result = invoke(real, row, slf, values)?;
             transfer::follow(mpi4py, result, lent)
         }
-        Ok(Some(handle)) => {
+        Ok(ForeignBegun::Mpi(request)) => {
+            let (result, lent) = {
+                let mut calling = carried.lock();
+                (calling.request.take(), std::mem::take(&mut calling.lent))
+            };
+            let result = result.ok_or_else(errors::unbound)?.into_bound(py);
+            mpi4py.request_handle(&result)?.set(request.raw());
+            transfer::follow(mpi4py, result, lent)
+        }
+        Ok(ForeignBegun::Carried(handle)) => {
             if carried.is_waiting() {
                 carried.own(py)?;
             }

@@ -108,8 +108,8 @@ pub fn start<'py>(
     let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
     match fill(py, row, params, comm, slots, &mut call, &mut loans) {
         Ok(true) => {
-            let (handle, pending) = request::start(py, comm, &call, loans.into_borrowed())?;
-            mpi4py.request(py, handle, pending).map(Outcome::Value)
+            let borrowed = loans.into_borrowed();
+            request::start(mpi4py, py, comm, &call, borrowed).map(Outcome::Value)
         }
         Ok(false) => Ok(Outcome::Raw),
         Err(why) => {

@@ -13,12 +13,12 @@ use crate::collective::{self, Collective, Role, Rooted};
 use crate::errors;
 use crate::framework::Intent;
 use crate::interrupt;
-use crate::loan::Held;
 use crate::mpi4py::Mpi4py;
 use crate::p2p::{self, Shared};
 use crate::params::{Param, Slots, Takes};
 use crate::plain;
 use crate::table::{Body, Row};
+use crate::track::Holds;
 use crate::transfer;
 
 /// Makes a call, if the short way is open to it.
@@ -63,15 +63,18 @@ pub fn start<'py>(
     let Some((ready, arrays)) = collective(mpi4py, row, params, lane, slots) else {
         return Ok(None);
     };
-    let held = arrays
-        .iter()
-        .map(|array| Held::of(Bound::clone(array).unbind()))
-        .collect();
+    let mut holds = Holds {
+        objects: (arrays.iter())
+            .map(|array| Bound::clone(array).unbind())
+            .collect(),
+        ..Holds::default()
+    };
     // SAFETY:
     // - the request object holds the arrays until MPI is done with them.
     let request = py.detach(|| unsafe { ready.start() });
-    let request = request.map_err(|error| errors::operation(py, error))?;
-    transfer::hold(mpi4py, py, request, held, None).map(Some)
+    let (request, arrays) = request.map_err(|error| errors::operation(py, error))?;
+    holds.arrays = arrays.map(Box::new);
+    transfer::hold(mpi4py, py, request, holds, None).map(Some)
 }
 
 /// The arrays of a call.

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::cargo::Cargo;
-use crate::loan::Held;
+use crate::track::Holds;
 
 /// Orphans that one new operation looks at: more than it may add, so that they become fewer.
 pub const GLANCE: usize = 4;
@@ -28,10 +28,8 @@ pub struct Orphan {
     pub owned: bool,
     /// The tensors.
     pub cargo: SmallVec<[Cargo; 2]>,
-    /// Objects whose memory mpi4py took itself.
-    pub objects: SmallVec<[Py<PyAny>; 2]>,
     /// Memory that nothing is left to do with.
-    pub loans: SmallVec<[Held; 1]>,
+    pub holds: Holds,
 }
 
 static ORPHANS: Mutex<VecDeque<Orphan>> = Mutex::new(VecDeque::new());
@@ -104,7 +102,6 @@ impl Orphan {
     /// Leaves everything where it is, when MPI cannot be asked any more.
     pub fn leak(self) {
         self.cargo.into_iter().for_each(Cargo::leak);
-        self.objects.into_iter().for_each(std::mem::forget);
-        self.loans.into_iter().for_each(std::mem::forget);
+        std::mem::forget(self.holds);
     }
 }

@@ -4,13 +4,11 @@
 
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
-use smallvec::smallvec;
 use tensor_comm::lane::Carried;
 use tensor_comm::{Capacity, SendMode};
 
 use crate::errors;
 use crate::framework::Intent;
-use crate::loan::Held;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::p2p;
@@ -18,6 +16,7 @@ use crate::params::Slots;
 use crate::plain;
 use crate::registry;
 use crate::table::Row;
+use crate::track::Holds;
 use crate::transfer;
 
 /// Which message.
@@ -89,7 +88,7 @@ pub fn start<'py>(
         };
         let received = py.detach(receive);
         if let Some(request) = received.map_err(|error| errors::operation(py, error))? {
-            return transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some);
+            return transfer::hold(mpi4py, py, request, Holds::loan(held), room).map(Some);
         }
         if view.layout().nbytes() < tensor_comm::LARGE {
             return Ok(None);
@@ -101,7 +100,7 @@ pub fn start<'py>(
     //   object until MPI is done with them (transfer.rs).
     let request = py.detach(|| unsafe { begin(mpi, post, elements, (peer, tag), comm) });
     let request = request.map_err(|error| errors::mpi(py, &error))?;
-    transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some)
+    transfer::hold(mpi4py, py, request, Holds::loan(held), room).map(Some)
 }
 
 /// The same for plain arrays, alone or under their own Datatype.
@@ -136,7 +135,7 @@ fn of_array<'py>(
     if comm == mpi.comm_null() {
         return Ok(None);
     }
-    let held = Held::of(array.to_owned().unbind());
+    let held = Holds::object(array.to_owned().unbind());
     let started = if post == Post::Recv && tensor_comm::overruns(mpi) {
         // SAFETY:
         // - as below.
@@ -151,7 +150,7 @@ fn of_array<'py>(
         Some(request.map_err(|error| errors::mpi(py, &error))?)
     };
     match started {
-        Some(request) => transfer::hold(mpi4py, py, request, smallvec![held], room).map(Some),
+        Some(request) => transfer::hold(mpi4py, py, request, held, room).map(Some),
         None => Ok(None),
     }
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use mpi_runtime::{GeneralizedRequest, Mpi, StatusPtr};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::Call;
-use tensor_comm::engine::{Envelope, Handle, Keep, Landed};
+use tensor_comm::engine::{self, Envelope, Handle, Keep, Landed};
+use tensor_comm::{Begun, Call};
 
-use crate::callbacks;
-use crate::errors;
 use crate::loan::Held;
+use crate::mpi4py::Mpi4py;
+use crate::track::Holds;
+use crate::{callbacks, errors, transfer};
 
 /// The loans of an operation under way, and the call that describes their tensors.
 pub struct Borrowed {
@@ -238,23 +239,41 @@ pub fn make_of_message(
     Ok((request.raw(), Pending::new(handle, None)))
 }
 
-/// Starts a collective and hands its loans to the engine.
+/// The request object of a collective that begins: MPI's own request where MPI carries it, else one of the engine's.
 ///
 /// # Errors
 /// What can be refused on this rank.
 pub fn start(
+    mpi4py: &'static Mpi4py,
     py: Python<'_>,
     comm: tensor_comm::Comm,
     call: &Call,
     borrowed: Borrowed,
-) -> PyResult<(u64, Pending)> {
-    let keep: Box<dyn Keep> = Box::new(borrowed);
+) -> PyResult<Py<PyAny>> {
+    let core = |error| errors::operation(py, error);
+    // A framework is told at the end, which MPI's own request does not tell us.
+    let lets_go = !borrowed.received.iter().any(Held::must_tell);
     // SAFETY:
-    // - `keep` keeps the tensors' memory.
-    let handle = py.detach(|| unsafe { tensor_comm::start(&comm, call, keep) });
-    make(
-        py,
-        comm.mpi(),
-        handle.map_err(|error| errors::operation(py, error))?,
-    )
+    // - `borrowed` keeps the tensors' memory, and goes to the request object or to the operation.
+    let begun = py.detach(|| unsafe { tensor_comm::begin_here(&comm, call, lets_go) });
+    match begun.map_err(core)? {
+        Begun::Mpi((request, arrays)) => {
+            let loans = borrowed.sent.into_iter().chain(borrowed.received);
+            let holds = Holds {
+                loans: loans.collect(),
+                arrays: arrays.map(Box::new),
+                ..Holds::default()
+            };
+            transfer::hold(mpi4py, py, request, holds, None).map(Bound::unbind)
+        }
+        Begun::Rest(rest) => {
+            let keep: Box<dyn Keep> = Box::new(borrowed);
+            let handle = py.detach(|| {
+                let handle = rest.keep(keep);
+                engine::carry(&handle).map(|()| handle)
+            });
+            let (number, pending) = make(py, comm.mpi(), handle.map_err(core)?)?;
+            mpi4py.request(py, number, pending)
+        }
+    }
 }

@@ -7,13 +7,15 @@
 
 use std::cell::UnsafeCell;
 
-use mpi_runtime::{Comm, Datatype, Mpi, Request};
+use mpi_runtime::{Datatype, Mpi};
 
-use crate::arrival;
 use crate::counted::Derived;
 use crate::error::Result;
-use crate::lane::Carried;
 use crate::wiretype::byte;
+
+mod waste;
+
+pub use waste::receive_guarded;
 
 /// Direct room from here on is left as it is: the copy at once is what makes large messages fast.
 pub const LARGE: usize = 1 << 20;
@@ -70,75 +72,6 @@ impl Guard {
                 self.room.add(self.bytes - 1).write(last);
             }
         }
-    }
-}
-
-/// Bytes that any receive may write and nobody reads.
-struct Waste(UnsafeCell<[u8; 4]>);
-
-// SAFETY:
-// - nobody here reads or writes them.
-unsafe impl Sync for Waste {}
-
-static WASTE: Waste = Waste(UnsafeCell::new([0; 4]));
-
-/// Starts to receive into elements of more than a byte each: a message that has come already is measured, else the room
-/// has one byte more, as a [`Moat`] has, which lies in waste. A message that is longer is no message of whole elements, and
-/// told by its status where MPI does not. `None` where another way is needed, and nothing was begun.
-///
-/// # Errors
-/// `MPI_ERR_TRUNCATE` in words, and what MPI reports.
-///
-/// # Safety
-/// - The elements are there, writable, and nothing else touches them until the request completes.
-pub unsafe fn receive_guarded(
-    mpi: &'static Mpi,
-    carried: &Carried,
-    (source, tag): (i32, i32),
-    comm: Comm,
-) -> Result<Option<Request>> {
-    let room = carried.room();
-    if carried.capacity().itemsize < 2 || room.bytes == 0 {
-        return Ok(None);
-    }
-    // SAFETY:
-    // - the caller's promise.
-    let present = unsafe {
-        arrival::receive_present_in(mpi, &room, carried.capacity(), (source, tag), comm)
-    }?;
-    if present.is_some() {
-        return Ok(present);
-    }
-    // SAFETY:
-    // - the caller's promise, for either type.
-    unsafe {
-        if room.bytes >= LARGE {
-            return Ok(Some(mpi.irecv(
-                room.ptr,
-                room.count,
-                room.datatype,
-                source,
-                tag,
-                comm,
-            )?));
-        }
-        let place = (WASTE.0.get() as i64).wrapping_sub(room.ptr as i64);
-        // Next to each other the two would be one block.
-        let place = match place == room.bytes as i64 {
-            true => place + 2,
-            false => place,
-        };
-        let datatype = mpi.type_create_hindexed(&[room.bytes as i64, 1], &[0, place], byte(mpi))?;
-        // Freed at the end of this call: MPI keeps it for the receive.
-        let datatype = Derived::new(mpi, datatype).commit()?;
-        Ok(Some(mpi.irecv(
-            room.ptr,
-            1,
-            datatype.datatype(),
-            source,
-            tag,
-            comm,
-        )?))
     }
 }
 

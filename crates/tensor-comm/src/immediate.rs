@@ -1,4 +1,4 @@
-//! The door of the non-blocking collectives.
+//! The door of the non-blocking collectives. What the engine need not carry is in `at_once.rs`.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -14,27 +14,16 @@ use crate::ground::exchange::Exchange;
 use crate::ground::gate::Gate;
 use crate::ground::private;
 use crate::ground::state::State;
+use crate::plan::Plan;
 use crate::trace::{self, Taken};
 use crate::watch::About;
 
+mod at_once;
+
+pub use at_once::{Begun, Flight, ForeignBegun, begin_here};
+
 /// Steps of a collective before whoever waits for it has it kept: a small one ends within them.
 const ATTEMPTS: u32 = 64;
-
-/// Starts a collective and leaves it to the engine, as [`begin`].
-///
-/// # Errors
-/// As [`begin`].
-///
-/// # Safety
-/// - As for [`begin`].
-pub unsafe fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
-    // SAFETY:
-    // - The caller's promise.
-    let handle = unsafe { begin(comm, call, keep) }?;
-    // What ended at once is not left to it.
-    engine::carry(&handle)?;
-    Ok(handle)
-}
 
 /// Begins a collective. Everything that can be refused on this rank is refused here; the rest comes with
 /// the [`Handle`]. `keep` holds the tensors' memory and is asked to let go when the operation has ended.
@@ -50,7 +39,8 @@ pub unsafe fn start(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Han
 /// - Until the operation has ended, every view of `call` describes memory that is there, for which `keep` may answer. Nobody
 ///   writes what is sent; nobody else reads or writes what is received into.
 pub unsafe fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Handle> {
-    let (gate, collective, brief) = make(comm, call)?;
+    let gate = open(comm, call)?;
+    let (collective, brief) = make(&gate, call, ready(&gate, call)?)?;
     Ok(Rest::of(&gate, collective, brief).keep(keep))
 }
 
@@ -64,7 +54,8 @@ pub unsafe fn begin(comm: &Comm, call: &Call, keep: Box<dyn Keep>) -> Result<Han
 /// - The memory that the call describes is there until this returns `None` or an error, or until the operation that
 ///   [`Rest::keep`] makes of the rest has ended.
 pub unsafe fn attempt(comm: &Comm, call: &Call) -> Result<Option<Rest>> {
-    let (gate, collective, brief) = make(comm, call)?;
+    let gate = open(comm, call)?;
+    let (collective, brief) = make(&gate, call, ready(&gate, call)?)?;
     // A panic of ours leaves it where it is: MPI may still use what it was given.
     let mut collective = ManuallyDrop::new(collective);
     for _ in 0..ATTEMPTS {
@@ -107,51 +98,61 @@ impl Rest {
     }
 }
 
-/// Everything that can be refused is refused; the call has its number and its turn.
-fn make(comm: &Comm, call: &Call) -> Result<(Gate, Collective, Brief)> {
+/// The call has its number.
+fn open(comm: &Comm, call: &Call) -> Result<Gate> {
     engine::allowed(comm.mpi())?;
-    let gate = Gate::open(*comm, call.kind)?;
-    let comm = &gate.comm_for(Way::NonBlocking)?;
-    // Asking the ranks for their counts waits for them, as in mpi4py, and the check comes before it.
-    let asks = call.kind == CallKind::ReduceScatter && call.recvcounts.is_none();
-    if asks {
+    Gate::open(*comm, call.kind)
+}
+
+/// Whether the ranks are asked for their counts, which waits for them, as in mpi4py.
+fn asks(call: &Call) -> bool {
+    call.kind == CallKind::ReduceScatter && call.recvcounts.is_none()
+}
+
+/// Everything that can be refused is refused.
+fn ready(gate: &Gate, call: &Call) -> Result<Box<Plan>> {
+    let comm = gate.comm_for(Way::NonBlocking)?;
+    if asks(call) {
+        // The check comes before that.
         gate.pass(Some(call))?;
     }
-    let ready = plan(*comm, call, Some(gate.standing_of_engine()))
+    let ready = plan(comm, call, Some(gate.standing_of_engine()))
         .and_then(|mut plan| plan.in_one_call().map(|()| Box::new(plan)));
+    ready.map_err(|why| match asks(call) {
+        true => why,
+        false => tell(gate, why),
+    })
+}
+
+/// The call has its turn.
+fn make(gate: &Gate, call: &Call, plan: Box<Plan>) -> Result<(Collective, Brief)> {
+    let comm = &gate.comm_for(Way::NonBlocking)?;
     let brief = Brief::of(call);
     let mut span = gate.trace_flight(brief);
-    if let Ok(plan) = &ready {
-        trace::takes(&mut span, || Taken::of(plan));
-    }
-    let collective = match (ready, gate.state()) {
-        (Ok(plan), None) => {
-            // SAFETY:
-            // - the plan is boxed and lives in the operation until the request has completed, and so does
-            //   the keeper of the tensors' memory.
-            let flight = unsafe { plan.start_on(comm.raw()) }?;
-            Collective::flying(*comm, plan, flight, span)
-        }
-        (Ok(plan), Some(state)) => {
-            state.begin()?;
-            let exchange = match asks {
-                true => None,
-                false => gate.exchange(Some(call)).map(Exchange::noting_the_site),
-            };
-            let order = (Arc::clone(state), gate.tag());
-            if plan.open && !asks {
-                // What it is planned for is not known yet; the others have come to this call, too.
-                drop(plan);
-                state.ask_place();
-                Collective::open(Open(call.clone()), order, exchange, span)
-            } else {
-                Collective::ordered(plan, order, exchange, span)
-            }
-        }
-        (Err(why), _) if asks => return Err(why),
-        (Err(why), _) => return Err(tell(&gate, why)),
+    trace::takes(&mut span, || Taken::of(&plan));
+    let Some(state) = gate.state() else {
+        // SAFETY:
+        // - the plan is boxed and lives in the operation until the request has completed, and so does
+        //   the keeper of the tensors' memory.
+        let flight = unsafe { plan.start_on(comm.raw()) }?;
+        return Ok((Collective::flying(*comm, plan, flight, span), brief));
     };
-    Ok((gate, collective, brief))
+    state.begin()?;
+    let asks = asks(call);
+    let exchange = match asks {
+        true => None,
+        false => gate.exchange(Some(call)).map(Exchange::noting_the_site),
+    };
+    let order = (Arc::clone(state), gate.tag());
+    let collective = if plan.open && !asks {
+        // What it is planned for is not known yet; the others have come to this call, too.
+        drop(plan);
+        state.ask_place();
+        Collective::open(Open(call.clone()), order, exchange, span)
+    } else {
+        Collective::ordered(plan, order, exchange, span)
+    };
+    Ok((collective, brief))
 }
 
 /// Makes a communicator ready for operations of the engine: its private duplicate is there, and the ranks
@@ -180,25 +181,28 @@ pub fn prepare(comm: &Comm) -> Result<()> {
 
 /// Starts a non-blocking collective whose call to MPI `issue` makes, in its turn among the others of the
 /// communicator and on the private duplicate, as theirs are: a rank that describes its memory to MPI itself
-/// meets ranks that do not. The caller gives it to [`engine::carry`]. `None` where MPI is called at once on
-/// the user's communicator: by the caller, and nothing was started.
+/// meets ranks that do not. `small`: MPI and whoever waits for it may carry it, where its turn has come.
 ///
 /// # Errors
 /// What `issue` says, when its turn has come at once; else that comes with the [`Handle`].
 pub fn begin_foreign(
     comm: &Comm,
     (kind, name): (Kind, &'static str),
-    issue: Box<dyn Issue>,
+    mut issue: Box<dyn Issue>,
     keep: Box<dyn Keep>,
-) -> Result<Option<Handle>> {
+    small: bool,
+) -> Result<ForeignBegun> {
     let brief = Brief::named(name);
     let gate = Gate::open(*comm, kind)?;
     let Some(state) = gate.state() else {
-        return Ok(None);
+        return Ok(ForeignBegun::Yours);
     };
     if engine::allowed(comm.mpi()).is_err() {
         // Nothing of ours is under way there, nor can be.
-        return Ok(None);
+        return Ok(ForeignBegun::Yours);
+    }
+    if small && let Some(turn) = at_once::turn(&gate)? {
+        return turn.take(|comm| issue.issue(comm)).map(ForeignBegun::Mpi);
     }
     let exchange = gate.exchange(None).map(Exchange::noting_the_site);
     let mut span = gate.trace_flight(brief);
@@ -210,7 +214,7 @@ pub fn begin_foreign(
     let handle = engine::begin(collective, keep, about);
     match handle.result() {
         Some(Err(why)) => Err(why),
-        _ => Ok(Some(handle)),
+        _ => Ok(ForeignBegun::Carried(handle)),
     }
 }
 

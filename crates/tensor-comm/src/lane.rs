@@ -20,6 +20,7 @@ use crate::engine;
 use crate::error::Result;
 use crate::ground::settings::Settings;
 use crate::ground::state::State;
+use crate::immediate::Flight;
 use crate::native::{Extent, Native, Port};
 use crate::own_op;
 use crate::wire::{Combine, Element, wire};
@@ -33,7 +34,7 @@ const KNOWN: u64 = 64;
 
 /// Bytes up to which a non-blocking collective is left to MPI and to who waits for it: the engine carries larger ones on
 /// while the caller computes.
-const SMALL: usize = 16 << 10;
+pub const SMALL: usize = 16 << 10;
 
 /// Elements of one dtype, one behind the other in host memory.
 #[derive(Debug, Clone, Copy)]
@@ -222,13 +223,8 @@ impl Lane {
         root: i32,
     ) -> Option<Ready> {
         let mpi = self.comm.mpi();
-        let small = |end: &End| match end {
-            End::Absent | End::InPlace => true,
-            End::Flat(flat) => flat.bytes() <= SMALL,
-            // Somebody would have to keep the counts.
-            End::Blocks(_) => false,
-        };
-        if self.immediate && !(small(&send) && small(&recv) && counts.is_empty()) {
+        let small = |end: &End| end.flat().is_none_or(|flat| flat.bytes() <= SMALL);
+        if self.immediate && !(small(&send) && small(&recv)) {
             return None;
         }
         let native = match kind.is_reduction() {
@@ -436,10 +432,10 @@ impl Ready {
     ///
     /// # Safety
     /// - As for [`Ready::run`], until the request has completed.
-    pub unsafe fn start(&self) -> Result<mpi_runtime::Request> {
+    pub unsafe fn start(&self) -> Result<Flight> {
         // SAFETY:
-        // - as in `run`, and the caller's promise lasts until the request completes. Of these kinds no counts are kept.
-        let start = || unsafe { self.native.start(self.on) }.map(|(request, _)| request);
+        // - as in `run`, and the caller's promise lasts until the request completes.
+        let start = || unsafe { self.native.start(self.on) };
         let Some(state) = &self.state else {
             return start();
         };

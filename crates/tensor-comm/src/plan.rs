@@ -107,6 +107,12 @@ impl Plan {
         self.turn_to(None)
     }
 
+    /// Whether it is one MPI call, in whatever form the elements travel.
+    pub fn is_one_call(&self) -> bool {
+        let own = self.direct.is_some() || self.shared.is_some() || self.spread.is_some();
+        !own && !self.open && self.slicing.is_none()
+    }
+
     fn sides(&mut self) -> impl Iterator<Item = &mut Side> {
         [&mut self.send, &mut self.recv].into_iter().flatten()
     }

@@ -235,6 +235,14 @@ impl Side {
         matches!(self.host, Host::Mirror(_) | Host::Elsewhere(_))
     }
 
+    /// Bytes of all that travels.
+    pub fn bytes(&self) -> usize {
+        let elements = self.ranges.iter().map(|range| range.count);
+        elements
+            .fold(0, usize::saturating_add)
+            .saturating_mul(self.wire_bytes)
+    }
+
     /// Bytes of one element in the travelling form.
     pub fn wire_bytes(&self) -> usize {
         self.wire_bytes

@@ -1,0 +1,147 @@
+//! Several requests of MPI's own completed or started at once, by one call of MPI's or mpi4py's, where nothing else is to be
+//! done about any of them. Knows the classes of requests, no operation.
+
+use mpi_runtime::{Error as MpiCallError, Request, StatusArray};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use smallvec::SmallVec;
+
+use crate::mpi4py::{self, Mpi4py};
+use crate::p2p::Shared;
+use crate::track::Track;
+use crate::{errors, interrupt};
+
+/// The tracks of requests.
+type Tracks<'py> = SmallVec<[Bound<'py, Track>; 16]>;
+
+/// What `Waitall` came to.
+pub enum Waited<'py> {
+    /// All are complete.
+    Done,
+    /// Nothing was done: another way must be taken.
+    Not,
+    /// One failed: MPI's error, and a status of each.
+    Failed(PyErr, Bound<'py, PyList>),
+}
+
+/// Waits for all requests, where each is one of a message or a small collective, or a persistent one, with which nothing is
+/// left to do but to judge what came.
+///
+/// # Errors
+/// What was not right about a message.
+pub fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Waited<'py>> {
+    let (py, mpi4py) = (requests.py(), mpi4py::bound()?);
+    let mpi = mpi4py.mpi();
+    let Some(tracks) = tracks(mpi4py, requests, |track, kept| match kept {
+        true => track.is_plain_each_time(),
+        false => track.is_plain(),
+    })?
+    else {
+        return Ok(Waited::Not);
+    };
+    let mut handles: SmallVec<[Request; 16]> = tracks.iter().map(|t| t.get().request()).collect();
+    let mut native = StatusArray::new(mpi, handles.len());
+    let all = Shared::new(native.as_ptr());
+    // SAFETY:
+    // - mpi4py's own `Waitall` may complete them, too; there is a status for each.
+    let done = interrupt::wait(py, || unsafe { mpi.waitall(&mut handles, all.get()) });
+    for (track, handle) in tracks.iter().zip(&handles) {
+        track.get().set_request(*handle);
+    }
+    if let Err(error) = done {
+        return failed(mpi4py, py, &error, &mut native, handles.len());
+    }
+    for (at, track) in tracks.iter().enumerate() {
+        let track = track.get();
+        if let Some(status) = native.get(at) {
+            // SAFETY:
+            // - MPI has filled it in.
+            unsafe { track.outcome(Ok(()), status) }
+                .map_err(|error| errors::operation(py, error))?;
+        }
+        track.failure().map_or(Ok(()), Err)?;
+    }
+    Ok(Waited::Done)
+}
+
+/// Whether these are persistent requests of MPI's own, with which nothing is to be done when they start.
+///
+/// # Errors
+/// What Python raised.
+pub fn start_plainly(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let plain = |track: &Track, kept: bool| kept && track.starts_plainly();
+    tracks(mpi4py::bound()?, requests, plain).map(|tracks| tracks.is_some())
+}
+
+/// The tracks of a list or tuple of our requests, where this holds of each; it hears whether it is a persistent one.
+fn tracks<'py>(
+    mpi4py: &Mpi4py,
+    requests: &Bound<'py, PyAny>,
+    holds: impl Fn(&Track, bool) -> bool,
+) -> PyResult<Option<Tracks<'py>>> {
+    if let Ok(list) = requests.cast_exact::<PyList>() {
+        collect(mpi4py, list.iter(), holds)
+    } else if let Ok(tuple) = requests.cast_exact::<PyTuple>() {
+        collect(mpi4py, tuple.iter(), holds)
+    } else {
+        Ok(None)
+    }
+}
+
+fn collect<'py>(
+    mpi4py: &Mpi4py,
+    requests: impl Iterator<Item = Bound<'py, PyAny>>,
+    holds: impl Fn(&Track, bool) -> bool,
+) -> PyResult<Option<Tracks<'py>>> {
+    let classes = mpi4py.classes()?;
+    let mut tracks = Tracks::new();
+    for request in requests {
+        let ty = request.get_type();
+        let once = ty.is(&classes.receipt) || ty.is(&classes.transfer);
+        if !once && !ty.is(&classes.kept) && !ty.is(&classes.persistent) {
+            return Ok(None);
+        }
+        let Some(track) = request.getattr_opt(pyo3::intern!(request.py(), "_track"))? else {
+            return Ok(None);
+        };
+        let track = track.cast_into::<Track>()?;
+        if !holds(track.get(), !once) {
+            return Ok(None);
+        }
+        tracks.push(track);
+    }
+    Ok(Some(tracks))
+}
+
+/// MPI's error as mpi4py's, and the statuses as objects of its own.
+fn failed<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    error: &MpiCallError,
+    native: &mut StatusArray,
+    count: usize,
+) -> PyResult<Waited<'py>> {
+    let class = mpi4py.module(py).getattr("Status")?;
+    let statuses = PyList::empty(py);
+    for at in 0..count {
+        let status = class.call0()?;
+        if let Some(from) = native.get(at) {
+            let into = mpi4py.status(Some(&status))?;
+            // SAFETY:
+            // - both are statuses of this library, of as many bytes, and apart.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    from.0.cast::<u8>(),
+                    into.0.cast(),
+                    mpi4py.mpi().status_bytes(),
+                );
+            }
+        }
+        statuses.append(status)?;
+    }
+    let raised = match error.mpi() {
+        Some(inner) => mpi4py.exception(py, inner.code),
+        None => errors::mpi(py, error),
+    };
+    Ok(Waited::Failed(raised, statuses))
+}
