@@ -1,52 +1,27 @@
-"""A training step of a ResNet-18 under DistributedDataParallel, dlmpi against gloo, interleaved.
+"""A training step under DistributedDataParallel, dlmpi against gloo, interleaved.
 
-    mpiexec -n 2 python benches/torch/ddp_step.py [--batch 16]
+    mpiexec -n 2 python benches/torch/ddp_step.py [--batch 16] [--accelerator 40]
+
+The model is a ResNet-18. With --accelerator it is one of the same size whose layers wait without
+using the core for so many milliseconds a step, as they do where an accelerator computes.
 
 Also says how much of the reduction of the gradients (45 MB) the backward pass hides: the step is
-compared with that of a third model, whose hook reduces nothing, and with the reduction alone.
+compared with that of a third model, whose hook reduces nothing, with the reduction alone, and with
+a step that reduces all gradients when the backward pass is over.
 """
 
 import statistics
 
 import torch
 import torch.distributed as dist
+from models import CLASSES, Elsewhere, resnet18
 from rivals import OURS, THEIRS, elapsed, groups, options, ratio, write
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 TARGET = 1.3
-CLASSES = 10
 #: A model like the others whose gradients are left as they are.
 NOBODY = "nobody"
-
-
-class Block(nn.Module):
-    """Two convolutions beside a shortcut."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.path = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-        )
-        same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (self.path(x) + self.shortcut(x)).relu()
-
-
-def resnet18() -> nn.Module:
-    torch.manual_seed(0)
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    inputs = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
-        inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
 
 
 def leave(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -59,11 +34,13 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--bucket", type=float, default=25, help="DDP's bucket_cap_mb")
+    parser.add_argument("--accelerator", type=float, metavar="MS", help="milliseconds of waiting")
     arguments = parser.parse_args()
+    waiting = arguments.accelerator
     with groups() as by_name:
         models = {
             name: DistributedDataParallel(
-                resnet18(),
+                resnet18() if waiting is None else Elsewhere(waiting / 1e3),
                 process_group=group,
                 gradient_as_bucket_view=True,
                 bucket_cap_mb=arguments.bucket,
@@ -71,12 +48,14 @@ def main() -> None:
             for name, group in [*by_name.items(), (NOBODY, by_name[OURS])]
         }
         models[NOBODY].register_comm_hook(None, leave)
-        x = torch.randn(arguments.batch, 3, 32, 32)
+        x = torch.randn(arguments.batch, 3, 32, 32, requires_grad=waiting is not None)
         y = torch.randint(CLASSES, (arguments.batch,))
 
-        def step(name: str) -> None:
+        def train(name: str) -> None:
             models[name].zero_grad()
-            nn.functional.cross_entropy(models[name](x), y).backward()
+            made = models[name](x)
+            loss = nn.functional.cross_entropy(made, y) if waiting is None else made.sum()
+            loss.backward()
 
         weights = sum(p.numel() for p in models[OURS].parameters())
         # DDP's buckets: a first one of 1 MiB, then 25 MiB each.
@@ -91,10 +70,15 @@ def main() -> None:
             for work in works:
                 work.wait()
 
+        def one_after_the_other(name: str) -> None:
+            train(NOBODY)
+            reduce_alone(name)
+
         cases = {
-            **{(name, "step"): step for name in by_name},
+            **{(name, "step"): train for name in by_name},
             **{(name, "reduction"): reduce_alone for name in by_name},
-            (NOBODY, "step"): step,
+            **{(name, "apart"): one_after_the_other for name in by_name},
+            (NOBODY, "step"): train,
         }
         seconds: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
         for case, call in cases.items():
@@ -117,7 +101,8 @@ def main() -> None:
                 hidden = 1 - (whole - compute) / alone
                 print(
                     f"{name:6} step {whole * 1e3:7.1f} ms, reduction alone {alone * 1e3:6.1f} ms, "
-                    f"{hidden:.0%} of it hidden"
+                    f"{hidden:.0%} of it hidden; one after the other "
+                    f"{median[name, 'apart'] * 1e3:.1f} ms"
                 )
             print(f"{faster:.2f} x faster (target {TARGET:g})")
             most = median[THEIRS, "step"] / compute

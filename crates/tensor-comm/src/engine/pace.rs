@@ -13,6 +13,9 @@ const SPINS: u32 = 50;
 const SLOW_YIELD: Duration = Duration::from_micros(200);
 /// How long the engine then sleeps instead: a thread that wakes up gets the core back at once.
 const CROWDED: Duration = Duration::from_millis(10);
+/// How long the engine works before it offers its core: the kernel itself ends turns only when its clock ticks, some
+/// milliseconds apart, and to copy a large tensor takes as long.
+const TURN: Duration = Duration::from_micros(100);
 /// Shortest and longest sleep between steps.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(5), Duration::from_micros(500));
 /// A sleep is this part of the time in which nothing moved: an operation is seldom held up by more.
@@ -28,6 +31,8 @@ pub(crate) struct Pace {
     /// Whether it stops yielding where threads compute, and until when.
     gives_way: bool,
     crowded: Option<Instant>,
+    /// When it last rested or offered the core.
+    turn: Instant,
 }
 
 impl Pace {
@@ -48,18 +53,23 @@ impl Pace {
             asleep: None,
             gives_way,
             crowded: None,
+            turn: Instant::now(),
         }
     }
 
-    /// Begins anew.
+    /// Begins anew, after a rest.
     pub fn restart(&mut self) {
-        (self.idle, self.asleep) = (0, None);
+        (self.idle, self.asleep, self.turn) = (0, None, Instant::now());
     }
 
     /// After a step: offers the core to others, or says how long to sleep.
     pub fn rest(&mut self, moved: bool) -> Option<Duration> {
         if moved {
-            self.restart();
+            (self.idle, self.asleep) = (0, None);
+            if self.gives_way && self.turn.elapsed() > TURN {
+                std::thread::yield_now();
+                self.turn = Instant::now();
+            }
             return None;
         }
         if self.idle < self.eager && !self.is_crowded() {
@@ -71,17 +81,20 @@ impl Pace {
             return None;
         }
         let begin = *self.asleep.get_or_insert_with(Instant::now);
-        Some((begin.elapsed() / PART).clamp(SLEEP.0, SLEEP.1))
+        let sleep = (begin.elapsed() / PART).clamp(SLEEP.0, SLEEP.1);
+        self.turn = Instant::now() + sleep;
+        Some(sleep)
     }
 
     /// Offers the core, and notices if that was dear.
     fn offer(&mut self) {
         let before = self.gives_way.then(Instant::now);
         std::thread::yield_now();
-        if let Some(before) = before
-            && before.elapsed() > SLOW_YIELD
-        {
-            self.crowded = Some(Instant::now() + CROWDED);
+        if let Some(before) = before {
+            self.turn = Instant::now();
+            if self.turn.duration_since(before) > SLOW_YIELD {
+                self.crowded = Some(self.turn + CROWDED);
+            }
         }
     }
 
@@ -106,6 +119,21 @@ mod tests {
         pace.asleep = Instant::now().checked_sub(Duration::from_secs(1));
         assert_eq!(pace.rest(false), Some(SLEEP.1));
         assert_eq!((pace.rest(true), pace.rest(false)), (None, None));
+    }
+
+    #[test]
+    fn who_works_for_long_offers_the_core() {
+        let long_ago = Instant::now().checked_sub(TURN * 10).expect("a clock");
+        for (gives_way, moved_on) in [(true, true), (false, false)] {
+            let mut pace = Pace::new(1000, gives_way);
+            pace.turn = long_ago;
+            assert_eq!(pace.rest(true), None);
+            assert_eq!(pace.turn > long_ago, moved_on);
+        }
+        let mut pace = Pace::new(0, true);
+        pace.turn = long_ago;
+        let before = Instant::now();
+        assert!(pace.rest(false).is_some() && pace.turn > before);
     }
 
     #[test]
