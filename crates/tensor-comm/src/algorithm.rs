@@ -120,10 +120,10 @@ fn is_scan(kind: CallKind) -> bool {
 /// Whether shared memory is the faster way of a scan: the last rank combines what all have.
 fn worth_scanning(agreed: &Agreed, dtype: DType) -> bool {
     let facts = agreed.facts;
-    // Open MPI sends large ones one way, from rank to rank.
+    // Open MPI sends them one way, from rank to rank: lower ranks wait for nobody.
     let better = kernels::widen(dtype).is_some()
         || facts.family != Family::OpenMpi
-        || bytes(agreed, dtype) <= direct::NEAR;
+        || (LEAST_SCANNED..=direct::NEAR).contains(&bytes(agreed, dtype));
     match facts.choice {
         Choice::Own => true,
         _ => facts.standing.place == Place::Together && facts.size as usize <= CROWD && better,
@@ -195,6 +195,8 @@ fn apart(agreed: &Agreed, narrow: bool, bytes: usize) -> Algorithm {
     }
 }
 
+/// Bytes from which a scan of Open MPI's takes longer than one through shared memory: 256 were faster, 1024 not.
+const LEAST_SCANNED: usize = 512;
 /// Bytes from which few ranks read each other's memory: of two, 4 MiB were faster through shared memory, 8 MiB not.
 const BEFORE_READING: usize = 6 << 20;
 /// Bytes from which chunks are small for as many waits as they take.
@@ -399,8 +401,11 @@ mod tests {
         let rows = [
             (f32, 8, 2, Place::Together, Family::Mpich, Shared),
             (f32, 4 << 20, 4, Place::Together, Family::Mpich, Shared),
+            (f32, 256, 2, Place::Together, Family::OpenMpi, Library),
+            (f32, 512, 2, Place::Together, Family::OpenMpi, Shared),
             (f32, 256 << 10, 2, Place::Together, Family::OpenMpi, Shared),
             (f32, 4 << 20, 2, Place::Together, Family::OpenMpi, Library),
+            (f16, 8, 2, Place::Together, Family::OpenMpi, Shared),
             (f16, 4 << 20, 2, Place::Together, Family::OpenMpi, Shared),
             (f32, 8, 5, Place::Together, Family::Mpich, Library),
             (f32, 8, 3, Place::Crowded, Family::Mpich, Library),

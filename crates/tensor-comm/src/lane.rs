@@ -6,28 +6,26 @@
 
 mod blocks;
 mod messages;
+mod reducing;
 
 use std::sync::Arc;
 
 use dlpack_core::DType;
 use mpi_runtime::Mpi;
 
-use crate::agreed::{Agreed, AgreedOp, CommFacts, Standing};
-use crate::algorithm::Algorithm;
 use crate::call::{CallKind, Op};
 use crate::comm::Comm;
 use crate::engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ground::settings::Settings;
 use crate::ground::state::State;
 use crate::immediate::Flight;
 use crate::native::{Extent, Native, Port};
-use crate::own_op;
-use crate::wire::{Combine, Element, wire};
-use crate::wiretype::{self, byte, moving_type, wire_type};
+use crate::wiretype::{byte, moving_type};
 use crate::{trace, watch};
 pub use blocks::Blocks;
 pub use messages::{Carried, is_open, recv, send, sendrecv};
+use reducing::Work;
 
 /// Collectives from which on it is known whether ranks share memory for small ones.
 const KNOWN: u64 = 64;
@@ -136,7 +134,7 @@ pub struct Lane {
 
 /// A call that can be made.
 pub struct Ready {
-    native: Native,
+    work: Work,
     on: mpi_runtime::Comm,
     state: Option<Arc<State>>,
 }
@@ -227,38 +225,34 @@ impl Lane {
         if self.immediate && !(small(&send) && small(&recv)) {
             return None;
         }
-        let native = match kind.is_reduction() {
-            true => self.reduction(kind, send, recv, counts, op?)?,
-            false => self.movement(kind, send, recv)?,
+        let work = match kind.is_reduction() {
+            true => self.reduction(kind, (send, recv), counts, op?, root)?,
+            false => {
+                let (send, recv) = self.movement(kind, send, recv)?;
+                let op = mpi.op_null();
+                Work::Native(Native {
+                    mpi,
+                    kind,
+                    send,
+                    recv,
+                    op,
+                    root,
+                })
+            }
         };
         if let Some(state) = &self.state
             && !state.takes(self.sequence)
         {
             return None;
         }
-        let (send, recv, op) = native;
-        let native = Native {
-            mpi,
-            kind,
-            send,
-            recv,
-            op,
-            root,
-        };
         Some(Ready {
-            native,
+            work,
             on: self.on,
             state: self.state,
         })
     }
 
-    fn movement(
-        &self,
-        kind: CallKind,
-        send: End,
-        recv: End,
-    ) -> Option<(Port, Port, mpi_runtime::Op)> {
-        let mpi = self.comm.mpi();
+    fn movement(&self, kind: CallKind, send: End, recv: End) -> Option<(Port, Port)> {
         // How many equal blocks each side has; both sides meet in this rank's own.
         let (sent, received) = match kind {
             CallKind::Barrier | CallKind::Bcast | CallKind::Alltoallv => (1, 1),
@@ -276,7 +270,7 @@ impl Lane {
             }
         }
         let port = |end, blocks| self.port(end, blocks);
-        Some((port(send, sent)?, port(recv, received)?, mpi.op_null()))
+        Some((port(send, sent)?, port(recv, received)?))
     }
 
     fn port(&self, end: End, blocks: usize) -> Option<Port> {
@@ -314,99 +308,6 @@ impl Lane {
             }
         }
     }
-
-    fn reduction(
-        &self,
-        kind: CallKind,
-        send: End,
-        recv: End,
-        counts: Vec<i64>,
-        op: Op,
-    ) -> Option<(Port, Port, mpi_runtime::Op)> {
-        let mpi = self.comm.mpi();
-        let uneven = kind == CallKind::ReduceScatter;
-        if uneven && (counts.len() != self.size || counts.iter().any(|&count| count < 0)) {
-            return None;
-        }
-        let (input, output, flat) = match (send, recv) {
-            (End::Flat(send), End::Flat(recv)) => {
-                let wanted = match kind {
-                    CallKind::ReduceScatter => total(&counts)?,
-                    CallKind::ReduceScatterBlock => recv.count.checked_mul(self.size)?,
-                    _ => recv.count,
-                };
-                let own = counts.get(self.rank as usize);
-                let fits = own.is_none_or(|&own| own == recv.count as i64);
-                let alike = send.dtype == recv.dtype && send.count == wanted && fits;
-                if !alike || send.meets(&recv) {
-                    return None;
-                }
-                (send.data, recv.data, recv)
-            }
-            (End::InPlace, End::Flat(recv)) if !uneven && kind != CallKind::ReduceScatterBlock => {
-                (mpi.in_place().cast_mut(), recv.data, recv)
-            }
-            (End::Flat(send), End::Absent) => (send.data, std::ptr::null_mut(), send),
-            _ => return None,
-        };
-        // What all ranks know alike: of uneven blocks the largest one.
-        let most = counts.iter().copied().max();
-        let elements = most.map_or(flat.count, |most| most as usize);
-        wiretype::basic(flat.dtype)?;
-        i32::try_from(elements).ok()?;
-        let (choice, standing) = match &self.state {
-            Some(state) if self.immediate => (state.choice(), state.standing_of_engine(true)),
-            Some(state) => (state.choice(), state.standing(true)),
-            None if self.immediate => (None, Standing::NONE.by_messages()),
-            None => (None, Standing::NONE),
-        };
-        let agreed = Agreed {
-            kind,
-            dtype: Some(flat.dtype),
-            elements,
-            op: Some(AgreedOp::from(op)),
-            facts: CommFacts {
-                size: self.size as u32,
-                large_counts: mpi.has_large_counts(),
-                one_call: false,
-                choice: choice.unwrap_or(self.settings.allreduce),
-                standing,
-                family: mpi.family(),
-            },
-        };
-        let wire = wire(&agreed).ok()?;
-        let simple = wire.algorithm == Algorithm::Library
-            && !wire.open
-            && !wire.mean
-            && wire.slice.is_none()
-            && matches!(wire.element, Element::Memory(_));
-        let op = match wire.combine {
-            _ if !simple => return None,
-            Combine::Library(op) => mpi.op(own_op::library(op)),
-            Combine::Own(op) => own_op::handle(mpi, op, flat.dtype).ok()?,
-            Combine::Caller => return None,
-        };
-        let datatype = wire_type(mpi, flat.dtype, flat.itemsize()).ok()?.datatype;
-        let port = |ptr, extent| Port {
-            ptr,
-            extent,
-            datatype,
-        };
-        let received = match uneven {
-            true => Extent::Many {
-                ranks: counts.len(),
-                numbers: counts,
-            },
-            false => Extent::One(flat.count as i64),
-        };
-        Some((port(input, Extent::One(0)), port(output, received), op))
-    }
-}
-
-/// All elements of these counts, none of which is negative.
-fn total(counts: &[i64]) -> Option<usize> {
-    let add = |sum: i64, &count: &i64| sum.checked_add(count);
-    usize::try_from(counts.iter().try_fold(0, add)?).ok()
 }
 
 impl Ready {
@@ -421,8 +322,17 @@ impl Ready {
     #[inline]
     pub unsafe fn run(&self) -> Result<()> {
         // SAFETY:
-        // - both sides hold what their counts say, and are apart (`ready`); the caller's promise for the rest.
-        unsafe { self.native.block(self.on) }
+        // - both sides hold what their counts say, and are one place or apart (`ready`); the caller's promise for the
+        //   rest.
+        unsafe {
+            match (&self.work, &self.state) {
+                (Work::Native(native), _) => native.block(self.on),
+                (Work::Shared(shared), Some(state)) => state
+                    .with_arena(|arena, idle| shared.run(arena, idle))
+                    .map_err(|error| state.report(error)),
+                (Work::Shared(_), None) => Err(nowhere()),
+            }
+        }
     }
 
     /// Starts the call, in its turn among those of its communicator.
@@ -433,9 +343,12 @@ impl Ready {
     /// # Safety
     /// - As for [`Ready::run`], until the request has completed.
     pub unsafe fn start(&self) -> Result<Flight> {
-        // SAFETY:
-        // - as in `run`, and the caller's promise lasts until the request completes.
-        let start = || unsafe { self.native.start(self.on) };
+        let start = || match &self.work {
+            // SAFETY:
+            // - as in `run`, and the caller's promise lasts until the request completes.
+            Work::Native(native) => unsafe { native.start(self.on) },
+            Work::Shared(_) => Err(nowhere()),
+        };
         let Some(state) = &self.state else {
             return start();
         };
@@ -444,4 +357,10 @@ impl Ready {
         state.pass_turn();
         started.map_err(|error| state.report(error))
     }
+}
+
+/// The error of a way that `ready` never takes.
+#[cold]
+fn nowhere() -> Error {
+    Error::State("dlmpi: this call shares no memory".into())
 }

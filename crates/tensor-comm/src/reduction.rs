@@ -124,7 +124,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 route,
                 input,
                 output,
-                label: label(call, &wire, &counts),
+                label: label(call.kind, call.root, &wire, counts.number()),
                 scratch: Cell::default(),
                 conveyor: Cell::default(),
             };
@@ -152,7 +152,7 @@ pub(crate) fn plan(comm: Comm, call: &Call, mut facts: CommFacts) -> Result<Plan
                 item,
                 input: Elements::Flat(input),
                 output: output.into(),
-                label: label(call, &wire, &counts),
+                label: label(call.kind, call.root, &wire, counts.number()),
             }));
         }
     }
@@ -345,17 +345,14 @@ fn own(
     Ok((extent, goal, fold, input, output))
 }
 
-/// A number that is the same where calls match.
-fn label(call: &Call, wire: &Wire, counts: &Counts) -> u64 {
-    let root = match call.kind {
-        CallKind::Reduce => call.root,
+/// A number that is the same where calls match: this kind, this root where there is one, so many elements or what
+/// stands for them.
+pub(crate) fn label(kind: CallKind, root: i32, wire: &Wire, count: u64) -> u64 {
+    let root = match kind {
+        CallKind::Reduce => root,
         _ => 0,
     };
-    let count = match counts {
-        Counts::Whole(n) | Counts::Even(n, _) => *n as u64,
-        Counts::Uneven(counts) => direct::label(counts.iter().map(|&n| n as u64)),
-    };
-    let what = call.kind as u64 | u64::from(root as u32) << 32;
+    let what = kind as u64 | u64::from(root as u32) << 32;
     direct::label([what, wire.label(), count])
 }
 

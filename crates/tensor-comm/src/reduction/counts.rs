@@ -4,6 +4,7 @@ use super::Significant;
 use crate::arg::Arg;
 use crate::call::{Call, CallKind};
 use crate::comm::Comm;
+use crate::direct;
 use crate::error::{Result, value_error};
 use crate::movement::{block_count, elements};
 
@@ -32,6 +33,14 @@ impl Counts {
             Counts::Whole(n) => *n,
             Counts::Even(n, ranks) => n * ranks,
             Counts::Uneven(counts) => counts.iter().sum::<i64>() as usize,
+        }
+    }
+
+    /// A number that stands for them.
+    pub(super) fn number(&self) -> u64 {
+        match self {
+            Counts::Whole(n) | Counts::Even(n, _) => *n as u64,
+            Counts::Uneven(counts) => direct::label(counts.iter().map(|&n| n as u64)),
         }
     }
 
