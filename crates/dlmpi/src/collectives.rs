@@ -186,6 +186,7 @@ impl Comm<'_> {
             let told = tensor_comm::refuse_many(&comm, why.as_refusal());
             why.after(told)
         })?;
+        let views = views.into_iter().collect();
         // SAFETY:
         // - What the loans held and the borrows keep the memory, for us alone.
         let done = unsafe { tensor_comm::all_reduce_many(&comm, &views, op.native()) };

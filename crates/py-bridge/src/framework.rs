@@ -7,7 +7,7 @@ use pyo3::types::PyType;
 use tensor_comm::Flow;
 
 use crate::errors::ExportResult;
-use crate::loan::Loan;
+use crate::loan::{Loan, Wrote};
 use crate::order::StreamOrder;
 use tensor_comm::lane::Flat;
 
@@ -50,6 +50,25 @@ pub trait Exporter: Send + Sync {
     /// The elements of `obj` where that is all there is to it: native numbers in C order in host memory, which are there
     /// while `obj` is, may be used for this intent, and of whose use nobody must hear. Runs no Python code.
     fn flat(&self, _obj: &Bound<'_, PyAny>, _intent: Intent) -> Option<Flat> {
+        None
+    }
+
+    /// Asks what must be known before [`Exporter::lend_flat`], and would run Python code there.
+    fn attend(&self, _py: Python<'_>, _order: &mut StreamOrder) {}
+
+    /// The elements of `obj`, for writing, where they are as simple as for [`Exporter::flat`], but that what keeps their
+    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] may have to hear. Runs no Python code.
+    fn lend_flat(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        _order: &mut StreamOrder,
+        _kept: &mut Vec<Py<PyAny>>,
+    ) -> Option<Flat> {
+        self.flat(obj, Intent::Receive)
+    }
+
+    /// Tells the framework that memory of its tensors was written which was lent by [`Exporter::lend_flat`].
+    fn wrote(&self) -> Option<Wrote> {
         None
     }
 }

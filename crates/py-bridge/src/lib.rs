@@ -38,6 +38,7 @@ pub mod ending;
 pub mod errors;
 pub mod format;
 pub mod framework;
+pub mod gc;
 pub mod generic;
 pub mod interface;
 pub mod interrupt;

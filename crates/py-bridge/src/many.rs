@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
-use tensor_comm::{Comm, Error, View};
+use pyo3::types::{PyTuple, PyType};
+use tensor_comm::{Comm, Error, Tensors};
 
 use crate::collective::operation;
 use crate::framework::{Exporter, Intent};
-use crate::loan::Held;
+use crate::gc;
+use crate::loan::{Held, Wrote};
 use crate::order::StreamOrder;
 use crate::{errors, interrupt, mpi4py, registry};
 
@@ -24,8 +26,8 @@ pub fn all_reduce_many(
     let (py, mpi4py) = (tensors.py(), mpi4py::bound()?);
     let core = |error| errors::operation(py, error);
     let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?).map_err(core)?;
-    let ready = operation(mpi4py, "op", op).and_then(|op| Ok((op, borrow(tensors)?)));
-    let (op, (views, held)) = match ready {
+    let ready = operation(mpi4py, "op", op).and_then(|op| Ok((op, Lent::of(tensors)?)));
+    let (op, lent) = match ready {
         Ok(ready) => ready,
         Err(why) => {
             let words = Error::Value(why.value(py).to_string());
@@ -33,40 +35,130 @@ pub fn all_reduce_many(
             return Err(why);
         }
     };
+    let list = &lent.list;
     // SAFETY:
-    // - `held` keeps the tensors' memory.
-    let reduce = || unsafe { tensor_comm::all_reduce_many(&comm, &views, op) };
-    let done = interrupt::wait(py, reduce);
+    // - `lent` keeps the tensors' memory.
+    let done = interrupt::wait(py, || unsafe {
+        tensor_comm::all_reduce_many(&comm, list, op)
+    });
     // Also after an error: some may have been written before it.
-    let told = Held::all_wrote(&held, py);
+    let told = lent.wrote();
     done.map_err(core)?;
     told
 }
 
-/// Borrows every tensor for writing.
-fn borrow(tensors: &Bound<'_, PyAny>) -> PyResult<(Vec<View>, Vec<Held>)> {
-    let mut order = StreamOrder::default();
-    let length = tensors.len().unwrap_or(0);
-    let (mut views, mut held) = (Vec::with_capacity(length), Vec::with_capacity(length));
-    // Most lists hold tensors of one type.
-    let mut last: Option<(Bound<'_, PyType>, Arc<dyn Exporter>)> = None;
-    for (i, tensor) in tensors.try_iter()?.enumerate() {
-        let tensor = tensor?;
-        let exporter = match &last {
-            Some((ty, exporter)) if ty.as_type_ptr() == tensor.get_type_ptr() => exporter,
-            _ => {
-                let exporter = registry::exporter(&tensor)
-                    .map_err(|error| error.named(tensor.py(), &format!("tensors[{i}]")))?;
-                &last.insert((tensor.get_type(), exporter)).1
-            }
+/// Tensors lent for writing.
+struct Lent<'py> {
+    list: Tensors,
+    /// The tensors themselves.
+    all: Bound<'py, PyTuple>,
+    /// What keeps the memory of those that are more than elements, and tells of it.
+    held: Vec<Held>,
+    /// What keeps that of the others, besides themselves.
+    kept: Vec<Py<PyAny>>,
+    /// The numbers of those others of which a framework is told.
+    told: Vec<(Wrote, Vec<usize>)>,
+}
+
+/// Type and exporter of a tensor: most lists hold tensors of one type.
+type Last<'py> = (Bound<'py, PyType>, Arc<dyn Exporter>);
+
+impl<'py> Lent<'py> {
+    /// Borrows every tensor, and waits for what is queued on any.
+    fn of(tensors: &Bound<'py, PyAny>) -> PyResult<Lent<'py>> {
+        let py = tensors.py();
+        // SAFETY:
+        // - the thread is attached; a new reference to a tuple, or NULL with an exception set.
+        let all = unsafe {
+            let all = ffi::PySequence_Tuple(tensors.as_ptr());
+            Bound::from_owned_ptr_or_err(py, all)?.cast_into_unchecked::<PyTuple>()
         };
-        let name = format_args!("tensors[{i}]");
-        let loan =
-            registry::lend_once_by(&**exporter, &name, &tensor, Intent::Receive, &mut order)?;
-        let (view, hold) = loan.split();
-        views.push(view);
-        held.push(hold);
+        let mut order = StreamOrder::default();
+        let mut lent = Lent {
+            list: Tensors::with_capacity(all.len()),
+            held: Vec::new(),
+            kept: Vec::new(),
+            told: Vec::new(),
+            all: all.clone(),
+        };
+        let (mut last, mut pause) = (None, None);
+        for (i, tensor) in all.iter_borrowed().enumerate() {
+            let exporter = match &last {
+                Some((ty, exporter)) if is_of(&tensor, ty) => exporter,
+                _ => {
+                    pause = None;
+                    let exporter = registry::exporter(&tensor)
+                        .map_err(|error| error.named(py, &format!("tensors[{i}]")))?;
+                    exporter.attend(py, &mut order);
+                    let found: Last<'_> = (tensor.get_type(), exporter);
+                    &last.insert(found).1
+                }
+            };
+            pause.get_or_insert_with(|| gc::Pause::begin(py));
+            match exporter.lend_flat(&tensor, &mut order, &mut lent.kept) {
+                Some(flat) => {
+                    lent.list.push_flat(flat);
+                    lent.will_tell(i, exporter.wrote());
+                }
+                None => {
+                    pause = None;
+                    lent.add(i, &**exporter, &tensor, &mut order)?;
+                }
+            }
+        }
+        drop(pause);
+        order.wait(py)?;
+        Ok(lent)
     }
-    order.wait(tensors.py())?;
-    Ok((views, held))
+
+    /// Borrows a tensor that is more than its elements.
+    fn add(
+        &mut self,
+        i: usize,
+        exporter: &dyn Exporter,
+        tensor: &Bound<'py, PyAny>,
+        order: &mut StreamOrder,
+    ) -> PyResult<()> {
+        let name = format_args!("tensors[{i}]");
+        let loan = registry::lend_once_by(exporter, &name, tensor, Intent::Receive, order)?;
+        let (view, held) = loan.split();
+        self.list.push(view);
+        self.held.push(held);
+        Ok(())
+    }
+
+    fn will_tell(&mut self, i: usize, wrote: Option<Wrote>) {
+        let Some(wrote) = wrote else { return };
+        match self.told.last_mut() {
+            Some((last, told)) if std::ptr::fn_addr_eq(*last, wrote) => told.push(i),
+            _ => {
+                let mut told = Vec::with_capacity(self.all.len());
+                told.push(i);
+                self.told.push((wrote, told));
+            }
+        }
+    }
+
+    /// The memory was written: gives back what kept it, and tells each framework as few times as can be.
+    fn wrote(self) -> PyResult<()> {
+        let Lent { all, held, .. } = self;
+        // First: Python's next new object would set its collector off while there are so many.
+        drop(self.kept);
+        let mut done = Held::all_wrote(&held, all.py());
+        for (wrote, told) in self.told {
+            let told = match told.len() == all.len() {
+                true => wrote(&all),
+                false => {
+                    let some: PyResult<Vec<_>> = told.iter().map(|&i| all.get_item(i)).collect();
+                    wrote(&PyTuple::new(all.py(), some?)?)
+                }
+            };
+            done = done.and(told);
+        }
+        done
+    }
+}
+
+fn is_of(tensor: &Bound<'_, PyAny>, ty: &Bound<'_, PyType>) -> bool {
+    ty.as_type_ptr() == tensor.get_type_ptr()
 }

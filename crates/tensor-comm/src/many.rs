@@ -5,7 +5,14 @@
 //! alone, from its own memory where it can. What travels together follows from dtypes and element counts,
 //! which all ranks share.
 
-use dlpack_core::{DType, View};
+mod list;
+mod packed;
+
+use dlpack_core::{DType, Device, View};
+
+use list::Tensor;
+pub use list::Tensors;
+use packed::Packed;
 
 use crate::agreed::{Agreed, Standing};
 use crate::algorithm::Algorithm;
@@ -20,10 +27,7 @@ use crate::direct::{
 use crate::error::{Error, Result, value_error};
 use crate::ground::fingerprint::Fingerprint;
 use crate::ground::gate::Gate;
-use crate::host::Host;
-use crate::pack::{pack, unpack};
 use crate::scratch::Scratch;
-use crate::side::may_alias;
 use crate::trace::{self, Taken};
 use crate::wire::{Combine, Element, Wire, wire};
 
@@ -35,18 +39,11 @@ const ALONE_BYTES: usize = 1 << 20;
 /// Tells a fused reduction from every single one.
 const MANY: u64 = 1;
 
-/// All tensors of one dtype, by index.
+/// Tensors of one dtype that are reduced together, in order.
 #[derive(Debug)]
 struct Group {
     dtype: DType,
-    tensors: Vec<usize>,
-    elements: usize,
-}
-
-/// Tensors that travel together, by index.
-#[derive(Debug, PartialEq, Eq)]
-struct Bucket {
-    tensors: Vec<usize>,
+    tensors: Vec<Tensor>,
     elements: usize,
 }
 
@@ -58,11 +55,15 @@ struct Bucket {
 /// MPI call per collective was asked for.
 ///
 /// # Safety
-/// - Until this returns, every view describes memory that is there, and that nobody else reads or writes.
-pub unsafe fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<()> {
+/// - Until this returns, every tensor of the list is memory that is there, and that nobody else reads or writes.
+pub unsafe fn all_reduce_many(comm: &Comm, tensors: &Tensors, op: Op) -> Result<()> {
     let gate = Gate::open(*comm, CallKind::Allreduce)?;
-    let _watched = gate.watch(|| Brief::of_many(tensors, op));
-    let mut span = gate.trace(|| Brief::of_many(tensors, op));
+    let brief = || {
+        let elements = tensors.iter().map(|tensor| tensor.elements).sum();
+        Brief::of_many(tensors.len(), elements, op)
+    };
+    let _watched = gate.watch(brief);
+    let mut span = gate.trace(brief);
     let mut taken = Taken::default();
     let done = pass_and_reduce(&gate, tensors, op, &mut taken);
     trace::takes(&mut span, || taken);
@@ -70,9 +71,12 @@ pub unsafe fn all_reduce_many(comm: &Comm, tensors: &[View], op: Op) -> Result<(
 }
 
 /// Notes what becomes of the elements of `group` under `wire`.
-fn note(taken: &mut Taken, tensors: &[View], group: &[usize], wire: &Wire, bucket: bool) {
+fn note(taken: &mut Taken, tensors: &Tensors, group: &[Tensor], wire: &Wire, bucket: bool) {
     let shared = wire.algorithm == Algorithm::Shared;
-    let any = |ask: fn(&View) -> bool| group.iter().filter_map(|&i| tensors.get(i)).any(ask);
+    let any = |ask: fn(&View) -> bool| {
+        let mut views = group.iter().filter_map(|tensor| tensors.view(tensor));
+        views.any(ask)
+    };
     taken.stage |= any(|view| !view.device().is_host_addressable());
     taken.pack |= any(|view| !view.layout().is_c_contiguous()) || (bucket && !shared);
     taken.software |=
@@ -84,7 +88,7 @@ fn note(taken: &mut Taken, tensors: &[View], group: &[usize], wire: &Wire, bucke
     };
 }
 
-fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> Result<()> {
+fn pass_and_reduce(gate: &Gate, tensors: &Tensors, op: Op, taken: &mut Taken) -> Result<()> {
     let comm = &gate.comm();
     let ready = check(*comm, tensors).and_then(|()| {
         let (groups, alone) = (groups(tensors), alone(tensors));
@@ -95,9 +99,12 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
         }
         let mut apart = 0;
         for bucket in &alone {
-            let view = &tensors[bucket.tensors[0]];
-            let wire = describe(*comm, view.dtype(), bucket.elements, op, standing)?;
-            let as_it_lies = view.layout().is_c_contiguous();
+            let wire = describe(*comm, bucket.dtype, bucket.elements, op, standing)?;
+            let mut views = bucket
+                .tensors
+                .iter()
+                .filter_map(|tensor| tensors.view(tensor));
+            let as_it_lies = views.all(|view| view.layout().is_c_contiguous());
             if !as_it_lies || matches!(wire.element, Element::Widened { .. }) {
                 let item = wire.element.dtype().itemsize().unwrap_or(1);
                 let most = match wire.element {
@@ -108,8 +115,7 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
             }
         }
         // Nor may a rank that others wait for find out that it has no memory: what is had here stays with the thread.
-        let together = |group: &Group| group.elements * group.dtype.itemsize().unwrap_or(1);
-        let packed = groups.iter().map(together).max().unwrap_or(0);
+        let packed = groups.iter().map(Group::bytes).max().unwrap_or(0);
         let rooms = (Scratch::new(packed)?, Scratch::new(direct::USUAL_ROOM)?);
         drop((rooms, Scratch::new(apart)?));
         Ok((groups, alone))
@@ -118,8 +124,15 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
         Ok(groups) => groups,
         Err(why) => return Err(gate.refuse(why)),
     };
-    gate.pass_as(|sequence, settings| Fingerprint::of_many(tensors, op, sequence, settings))?;
+    gate.pass_as(|sequence, settings| {
+        let list = tensors.iter().map(|tensor| (tensor.dtype, tensor.elements));
+        Fingerprint::of_many(list, op, sequence, settings)
+    })?;
     taken.algorithm = "none";
+    if comm.size()? == 1 {
+        // Each tensor is its own sum.
+        return Ok(());
+    }
     for group in &groups {
         let standing = gate.standing();
         let described = |standing| describe(*comm, group.dtype, group.elements, op, standing);
@@ -132,26 +145,25 @@ fn pass_and_reduce(gate: &Gate, tensors: &[View], op: Op, taken: &mut Taken) -> 
             share(gate, tensors, group, &wire)?;
             continue;
         }
-        for bucket in buckets(tensors, group) {
+        for bucket in buckets(group) {
             run(*comm, gate, tensors, &bucket, op)?;
         }
     }
     for bucket in &alone {
-        let dtype = tensors[bucket.tensors[0]].dtype();
-        let wire = describe(*comm, dtype, bucket.elements, op, gate.standing())?;
+        let wire = describe(*comm, bucket.dtype, bucket.elements, op, gate.standing())?;
         note(taken, tensors, &bucket.tensors, &wire, false);
         run(*comm, gate, tensors, bucket, op)?;
     }
     Ok(())
 }
 
-fn check(comm: Comm, tensors: &[View]) -> Result<()> {
+fn check(comm: Comm, tensors: &Tensors) -> Result<()> {
     if comm.facts(None)?.one_call {
         return Err(value_error!(
             "allreduce_many: it is dlmpi's own and needs dlmpi on every rank of an intracommunicator; reduce the tensors one by one"
         ));
     }
-    for view in tensors {
+    for view in tensors.views() {
         view.check_writable()?;
         if view.packed_numel().is_some() {
             return Err(value_error!(
@@ -160,94 +172,68 @@ fn check(comm: Comm, tensors: &[View]) -> Result<()> {
             ));
         }
     }
-    // Only neighbours in memory can overlap; layouts with gaps may lie within each other lawfully.
-    let mut places: Vec<(usize, usize)> = (tensors.iter().enumerate())
-        .filter(|(_, view)| view.numel() > 0 && view.layout().is_c_contiguous())
-        .map(|(i, view)| (view.data().addr(), i))
-        .collect();
-    // They often are.
-    if !places.is_sorted() {
-        places.sort_unstable();
+    match tensors.alias() {
+        None => Ok(()),
+        Some((i, j)) => Err(value_error!(
+            "allreduce_many: tensors {i} and {j} share memory, so one of them would be reduced twice; give each only once"
+        )),
     }
-    for pair in places.windows(2) {
-        let (i, j) = (pair[0].1, pair[1].1);
-        let (a, b) = (&tensors[i], &tensors[j]);
-        if a.device() == b.device() && may_alias(a, b) {
-            return Err(value_error!(
-                "allreduce_many: tensors {} and {} share memory, so one of them would be reduced twice; give each only once",
-                i.min(j),
-                i.max(j)
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn bytes(view: &View) -> usize {
-    view.numel().saturating_mul(view.itemsize())
 }
 
 /// Those that travel alone.
-fn alone(tensors: &[View]) -> Vec<Bucket> {
-    let large = |(_, view): &(usize, &View)| bytes(view) >= ALONE_BYTES;
-    let bucket = |(i, view): (usize, &View)| Bucket {
-        tensors: vec![i],
-        elements: view.numel(),
-    };
-    tensors
+fn alone(tensors: &Tensors) -> Vec<Group> {
+    let large = tensors
         .iter()
-        .enumerate()
-        .filter(large)
-        .map(bucket)
-        .collect()
+        .filter(|tensor| tensor.bytes() >= ALONE_BYTES);
+    large.map(|tensor| Group::of(*tensor)).collect()
 }
 
 /// Divides the others by their dtypes, in the order in which these come.
-fn groups(tensors: &[View]) -> Vec<Group> {
+fn groups(tensors: &Tensors) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let small = |view: &View| view.numel() > 0 && bytes(view) < ALONE_BYTES;
-    for (i, view) in tensors.iter().enumerate().filter(|(_, view)| small(view)) {
-        let at = match groups.iter().position(|group| group.dtype == view.dtype()) {
-            Some(at) => at,
+    let small = |tensor: &&Tensor| tensor.elements > 0 && tensor.bytes() < ALONE_BYTES;
+    for tensor in tensors.iter().filter(small) {
+        match groups.iter_mut().find(|group| group.dtype == tensor.dtype) {
+            Some(group) => group.push(*tensor),
             None => {
-                groups.push(Group {
-                    dtype: view.dtype(),
-                    tensors: Vec::new(),
-                    elements: 0,
-                });
-                groups.len() - 1
+                let mut group = Group::of(*tensor);
+                // Most lists are of one dtype.
+                group.tensors.reserve(tensors.len());
+                groups.push(group);
             }
-        };
-        groups[at].tensors.push(i);
-        groups[at].elements += view.numel();
+        }
     }
     groups
 }
 
 /// Divides a group into buckets, by element counts alone.
-fn buckets(tensors: &[View], group: &Group) -> Vec<Bucket> {
-    let mut buckets: Vec<Bucket> = Vec::new();
-    let mut open = Bucket::empty();
-    for &i in &group.tensors {
-        let (n, item) = (tensors[i].numel(), tensors[i].itemsize());
-        if (open.elements + n) * item > BUCKET_BYTES {
-            buckets.push(std::mem::replace(&mut open, Bucket::empty()));
+fn buckets(group: &Group) -> Vec<Group> {
+    let mut buckets: Vec<Group> = Vec::new();
+    for &tensor in &group.tensors {
+        match buckets.last_mut() {
+            Some(open) if open.bytes() + tensor.bytes() <= BUCKET_BYTES => open.push(tensor),
+            _ => buckets.push(Group::of(tensor)),
         }
-        open.tensors.push(i);
-        open.elements += n;
-    }
-    if !open.tensors.is_empty() {
-        buckets.push(open);
     }
     buckets
 }
 
-impl Bucket {
-    fn empty() -> Bucket {
-        Bucket {
-            tensors: Vec::new(),
-            elements: 0,
+impl Group {
+    fn of(tensor: Tensor) -> Group {
+        Group {
+            dtype: tensor.dtype,
+            tensors: vec![tensor],
+            elements: tensor.elements,
         }
+    }
+
+    fn push(&mut self, tensor: Tensor) {
+        self.elements += tensor.elements;
+        self.tensors.push(tensor);
+    }
+
+    fn bytes(&self) -> usize {
+        self.elements * self.dtype.itemsize().unwrap_or(1)
     }
 }
 
@@ -267,45 +253,27 @@ fn describe(comm: Comm, dtype: DType, elements: usize, op: Op, standing: Standin
 }
 
 /// Reduces a group through the memory that the ranks share, from and into the tensors' own memory.
-fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()> {
+fn share(gate: &Gate, tensors: &Tensors, group: &Group, wire: &Wire) -> Result<()> {
     let Combine::Own(op) = wire.combine else {
         return Err(value_error!("allreduce_many: no kernel to combine"));
     };
     let (comm, item) = (gate.comm(), group.dtype.itemsize().unwrap_or(1));
     let (rank, ranks) = (comm.rank()? as usize, comm.size()?);
-    let plain =
-        |view: &View| view.layout().is_c_contiguous() && view.device().is_host_addressable();
-    let views = || group.tensors.iter().filter_map(|&i| tensors.get(i));
-    let apart: Vec<&View> = views().filter(|view| !plain(view)).collect();
-    let packed = Scratch::new(apart.iter().map(|view| bytes(view)).sum())?;
-    let hosts = Host::of_all(&apart)?;
-    let mut waiting = apart.iter().copied().zip(&hosts);
-    let (mut at, mut first) = (packed.ptr(), 0);
-    let mut places = Vec::new();
-    let mut pieces = Vec::with_capacity(group.tensors.len());
-    for view in views() {
-        let mut piece = Piece {
-            at: view.data(),
+    let packed = Packed::of(tensors, &group.tensors, false)?;
+    let (mut places, mut first) = (packed.places.iter(), 0);
+    let pieces = group.tensors.iter().map(|tensor| {
+        let place = tensors.view(tensor).and_then(|_| places.next());
+        let piece = Piece {
+            at: place.map_or(tensor.data, |place| place.at),
             first,
-            bytes: bytes(view),
+            bytes: tensor.elements * item,
         };
-        if !plain(view)
-            && let Some((view, host)) = waiting.next()
-        {
-            // SAFETY:
-            // - the door checked the layout, and the caller holds the memory.
-            // - the scratch memory has room for all tensors that are packed, and is none of them.
-            unsafe { pack(view.layout(), host.data(), 0, view.numel(), at) };
-            places.push((view, host, at));
-            piece.at = at;
-            at = at.wrapping_add(piece.bytes);
-        }
         first += piece.bytes;
-        pieces.push(piece);
-    }
-    let counts = views().map(|view| view.numel() as u64);
+        piece
+    });
+    let all = Elements::Pieces(pieces.collect());
+    let counts = group.tensors.iter().map(|tensor| tensor.elements as u64);
     let label = label([wire.label(), MANY].into_iter().chain(counts));
-    let all = Elements::Pieces(pieces.into());
     let shared = Shared {
         rank,
         ranks,
@@ -326,17 +294,7 @@ fn share(gate: &Gate, tensors: &[View], group: &Group, wire: &Wire) -> Result<()
     // SAFETY:
     // - the pieces are tensors that the caller holds, writable and apart from each other (`check`), or our own.
     gate.with_arena(|arena, idle| unsafe { shared.run(arena, idle) })?;
-    bring_home(&places)
-}
-
-/// Unpacks results into their tensors.
-fn bring_home(places: &[(&View, &Host, *mut u8)]) -> Result<()> {
-    for (view, host, at) in places {
-        // SAFETY:
-        // - `at` holds the tensor's elements; the door found it writable and without overlap (`check`).
-        unsafe { unpack(view.layout(), host.data(), 0, view.numel(), *at) };
-    }
-    Host::commit_all(places.iter().map(|place| (place.0, place.1)))
+    packed.bring_home()
 }
 
 fn in_place(view: View, op: Op) -> Call {
@@ -348,12 +306,7 @@ fn in_place(view: View, op: Op) -> Call {
 }
 
 /// Reduces one bucket.
-fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Result<()> {
-    let views: Vec<&View> = bucket
-        .tensors
-        .iter()
-        .filter_map(|&i| tensors.get(i))
-        .collect();
+fn run(comm: Comm, gate: &Gate, tensors: &Tensors, bucket: &Group, op: Op) -> Result<()> {
     let reduce = |view: View| {
         let call = in_place(view, op);
         let standing = gate.standing();
@@ -365,34 +318,21 @@ fn run(comm: Comm, gate: &Gate, tensors: &[View], bucket: &Bucket, op: Op) -> Re
         }
         ready.run(comm, gate)
     };
-    let (Some(first), false) = (views.first(), views.len() == 1) else {
-        return views.first().map_or(Ok(()), |&view| reduce(view.clone()));
-    };
-    let flat = Scratch::new(views.iter().map(|view| bytes(view)).sum())?;
-    let mut places = Vec::with_capacity(views.len());
-    let mut at = flat.ptr();
-    let hosts = Host::of_all(&views)?;
-    for (view, host) in views.iter().copied().zip(&hosts) {
-        // SAFETY:
-        // - the door checked the layout, and the caller holds the memory.
-        // - the scratch memory has room for all tensors of the bucket, and is none of them.
-        unsafe { pack(view.layout(), host.data(), 0, view.numel(), at) };
-        places.push((view, host, at));
-        at = at.wrapping_add(bytes(view));
-    }
     // SAFETY:
-    // - the scratch memory holds so many elements of this dtype, and outlives the view.
-    reduce(unsafe {
-        View::from_parts(
-            flat.ptr(),
-            &[bucket.elements as i64],
-            None,
-            first.dtype(),
-            dlpack_core::Device::CPU,
-            false,
-        )
-    }?)?;
-    bring_home(&places)
+    // - so many elements of this dtype lie there, for as long as they are reduced.
+    let flat = |data, elements: usize| unsafe {
+        let shape = [elements as i64];
+        View::from_parts(data, &shape, None, bucket.dtype, Device::CPU, false)
+    };
+    if let [one] = &bucket.tensors[..] {
+        return reduce(match tensors.view(one) {
+            Some(view) => view.clone(),
+            None => flat(one.data, one.elements)?,
+        });
+    }
+    let packed = Packed::of(tensors, &bucket.tensors, true)?;
+    reduce(flat(packed.room.ptr(), bucket.elements)?)?;
+    packed.bring_home()
 }
 
 /// Numbers a fused reduction that this rank refuses before it could be described, as [`crate::refuse`].
@@ -403,7 +343,6 @@ pub fn refuse_many(comm: &Comm, why: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dlpack_core::Device;
 
     fn view(address: usize, n: i64, dtype: DType) -> View {
         // SAFETY:
@@ -414,7 +353,7 @@ mod tests {
 
     #[test]
     fn small_tensors_share_buckets_and_large_ones_travel_alone() {
-        let tensors: Vec<View> = [
+        let tensors: Tensors = [
             (300_000, DType::F32),
             (1000, DType::F32),
             (0, DType::F32),
@@ -429,9 +368,12 @@ mod tests {
         .collect();
         let found: Vec<(Vec<usize>, usize)> = groups(&tensors)
             .iter()
-            .flat_map(|group| buckets(&tensors, group))
+            .flat_map(buckets)
             .chain(alone(&tensors))
-            .map(|bucket| (bucket.tensors, bucket.elements))
+            .map(|bucket| {
+                let places = bucket.tensors.iter().map(|tensor| tensor.data.addr());
+                (places.map(|at| (at >> 24) - 1).collect(), bucket.elements)
+            })
             .collect();
         assert_eq!(
             found,

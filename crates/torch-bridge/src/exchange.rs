@@ -3,9 +3,9 @@
 
 use core::ffi::c_void;
 
-use dlpack_core::View;
 use dlpack_core::abi::{self, DLDataType, DLDevice, DLPackExchangeAPI, DLTensor};
-use py_bridge::{ExportError, ExportResult};
+use dlpack_core::{DType, DeviceKind, TypeCode, View};
+use py_bridge::{ExportError, ExportResult, Flat};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
 
@@ -74,6 +74,48 @@ impl Exchange {
     /// What torch raised, or what the door says.
     #[inline]
     pub fn view(&self, tensor: &Bound<'_, PyAny>) -> ExportResult<View> {
+        let raw = self.read(tensor)?;
+        // SAFETY:
+        // - torch filled it; shape and strides are the tensor's own, and the interpreter is not released
+        //   before they are copied.
+        // - The caller holds the storage for as long as the view is used.
+        Ok(unsafe { View::from_dltensor(&raw, 0) }?)
+    }
+
+    /// The elements of a tensor of real numbers that lie one behind the other in plain host memory; `None` of any other.
+    #[inline]
+    pub fn flat(&self, tensor: &Bound<'_, PyAny>) -> Option<Flat> {
+        let raw = self.read(tensor).ok()?;
+        let DLDataType { code, bits, lanes } = raw.dtype;
+        let dtype = DType::new(TypeCode(code), bits, lanes);
+        let real = bits.is_multiple_of(8) && lanes == 1 && !dtype.is_complex();
+        if raw.device.device_type != DeviceKind::CPU.0 || raw.byte_offset != 0 || !real {
+            return None;
+        }
+        let ndim = usize::try_from(raw.ndim).ok()?;
+        let mut count = 1usize;
+        for axis in (0..ndim).rev() {
+            // SAFETY:
+            // - as above: each has as many numbers as there are dimensions.
+            let (size, stride) = unsafe {
+                let no_stride = raw.strides.is_null();
+                let stride = (!no_stride).then(|| *raw.strides.wrapping_add(axis));
+                (*raw.shape.wrapping_add(axis), stride)
+            };
+            let size = usize::try_from(size).ok()?;
+            let is_next = |stride: i64| usize::try_from(stride) == Ok(count);
+            if size != 1 && !stride.is_none_or(is_next) {
+                return None;
+            }
+            count = count.checked_mul(size)?;
+        }
+        let data: *mut u8 = raw.data.cast();
+        (count > 0 && !data.is_null()).then_some(Flat { data, count, dtype })
+    }
+
+    /// What torch says of a tensor: shape and strides are the tensor's own.
+    #[inline]
+    fn read(&self, tensor: &Bound<'_, PyAny>) -> ExportResult<DLTensor> {
         let mut raw = DLTensor {
             data: std::ptr::null_mut(),
             device: DLDevice {
@@ -102,11 +144,7 @@ impl Exchange {
                 PyErr::fetch(py),
             ));
         }
-        // SAFETY:
-        // - torch filled it; shape and strides are the tensor's own, and the interpreter is not released
-        //   before they are copied.
-        // - The caller holds the storage for as long as the view is used.
-        Ok(unsafe { View::from_dltensor(&raw, 0) }?)
+        Ok(raw)
     }
 
     /// torch's current stream on CUDA device `dev`.
@@ -117,7 +155,7 @@ impl Exchange {
         let mut stream = std::ptr::null_mut();
         // SAFETY:
         // - The thread is attached; `stream` is a pointer to be filled.
-        let code = unsafe { (self.stream)(dlpack_core::DeviceKind::CUDA.0, dev, &mut stream) };
+        let code = unsafe { (self.stream)(DeviceKind::CUDA.0, dev, &mut stream) };
         if code != 0 {
             return Err(ExportError::raised(
                 py,

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use dlpack_core::{DeviceKind, View};
 use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
-use py_bridge::{ExportError, ExportResult, Exporter, Framework, Intent, Loan, StreamOrder, call};
+use py_bridge::loan::Wrote;
+use py_bridge::{
+    ExportError, ExportResult, Exporter, Flat, Framework, Intent, Loan, StreamOrder, call,
+};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -33,6 +36,7 @@ impl Framework for Torch {
             exchange,
             fields,
             forms: CallForms::default(),
+            plain: fields.is_some() && is_plain(ty)?,
         })))
     }
 }
@@ -42,6 +46,8 @@ struct Tensor {
     exchange: Option<Exchange>,
     fields: Option<Fields>,
     forms: CallForms,
+    /// No Python code of a subclass hears of what is asked.
+    plain: bool,
 }
 
 impl Exporter for Tensor {
@@ -63,6 +69,41 @@ impl Exporter for Tensor {
             Intent::Send => lent,
             Intent::Receive => lent.on_write(wrote, obj.clone().unbind()),
         })
+    }
+
+    fn attend(&self, py: Python<'_>, order: &mut StreamOrder) {
+        // Who cannot be told now is asked again, and heard.
+        let _ = order.pins(|| cuda_is_initialized(py));
+    }
+
+    #[inline]
+    fn lend_flat(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        order: &mut StreamOrder,
+        kept: &mut Vec<Py<PyAny>>,
+    ) -> Option<Flat> {
+        let (exchange, fields) = (self.exchange.filter(|_| self.plain)?, self.fields?);
+        // SAFETY:
+        // - the registry gives this exporter instances of torch.Tensor alone.
+        let negative = unsafe { fields.is_negative(obj) }?;
+        if negative || order.pins(|| cuda_is_initialized(obj.py())).ok()? {
+            return None;
+        }
+        // The storage first: nothing may free the memory between the look at it and the hold.
+        let storage = check::storage(obj).ok()?;
+        let flat = exchange.flat(obj)?;
+        let (start, held) = fields.extent(&storage)?;
+        let since = flat.data.addr().checked_sub(start)?;
+        if since.checked_add(flat.bytes())? > held {
+            return None;
+        }
+        kept.push(storage.unbind());
+        Some(flat)
+    }
+
+    fn wrote(&self) -> Option<Wrote> {
+        Some(wrote)
     }
 }
 
@@ -161,6 +202,12 @@ impl Tensor {
         check::fits(loan.view(), &storage, self.fields)?;
         Ok(loan.holding(storage.unbind()))
     }
+}
+
+/// Whether torch's own class, or that of parameters.
+fn is_plain(ty: &Bound<'_, PyType>) -> PyResult<bool> {
+    let torch = ty.py().import("torch")?;
+    Ok(ty.is(&torch.getattr("Tensor")?) || ty.is(&torch.getattr("nn")?.getattr("Parameter")?))
 }
 
 /// MPI wrote: autograd must know, or it would silently use the overwritten values.

@@ -1,6 +1,6 @@
 //! What of a call must be equal on all ranks, as numbers to compare and words to show.
 
-use dlpack_core::{DType, TypeCode, View};
+use dlpack_core::{DType, TypeCode};
 
 use crate::arg::Arg;
 use crate::brief::{Brief, has_root};
@@ -49,11 +49,20 @@ impl Fingerprint {
         }
     }
 
-    /// Of a reduction of many tensors at once.
-    pub fn of_many(tensors: &[View], op: Op, sequence: u64, settings: u64) -> Fingerprint {
+    /// Of a reduction of many tensors at once, given their dtypes and element counts.
+    pub fn of_many(
+        tensors: impl Iterator<Item = (DType, usize)>,
+        op: Op,
+        sequence: u64,
+        settings: u64,
+    ) -> Fingerprint {
+        let (mut all, mut elements) = (0, 0);
         let list: Vec<i64> = tensors
-            .iter()
-            .flat_map(|view| [dtype_word(view.dtype()) as i64, view.numel() as i64])
+            .inspect(|(_, count)| {
+                all += 1;
+                elements += count;
+            })
+            .flat_map(|(dtype, count)| [dtype_word(dtype) as i64, count as i64])
             .collect();
         let mut fields = [None; FIELDS];
         fields[..6].copy_from_slice(&[
@@ -66,7 +75,7 @@ impl Fingerprint {
         ]);
         Fingerprint {
             fields,
-            words: Brief::of_many(tensors, op).to_string(),
+            words: Brief::of_many(all, elements, op).to_string(),
         }
     }
 

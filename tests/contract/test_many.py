@@ -1,0 +1,126 @@
+"""`allreduce_many` on one rank: what it borrows, refuses, keeps and tells. COMM_SELF only; results
+of several ranks are compared in tests/mpi/test_algorithms.py."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+import dlmpi
+from dlmpi import MPI
+
+SELF = MPI.COMM_SELF
+
+
+def shrunk():
+    tensor = torch.ones(1000)
+    tensor.untyped_storage().resize_(8)
+    return tensor
+
+
+def frozen():
+    array = np.ones(5)
+    array.flags.writeable = False
+    return array
+
+
+class Overriding(torch.Tensor):
+    """Gives something else for its storage."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.untyped_storage:
+            return object()
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+REFUSED = {
+    "negative": (lambda: torch._neg_view(torch.ones(3)), BufferError),
+    "conjugate": (lambda: torch.ones(3, dtype=torch.complex64).conj(), BufferError),
+    "shrunk": (shrunk, BufferError),
+    "expanded": (lambda: torch.ones(1).expand(7), BufferError),
+    "sparse": (lambda: torch.eye(3).to_sparse(), BufferError),
+    "meta": (lambda: torch.ones(3, device="meta"), (BufferError, TypeError)),
+    "subclass": (lambda: torch.ones(3).as_subclass(Overriding), BufferError),
+    "frozen": (frozen, BufferError),
+    "text": (lambda: "text", TypeError),
+}
+
+
+@pytest.mark.parametrize("at", [0, 1, 4])
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_that_cannot_be_is_named(name, at):
+    """Wherever it is in the list, the others stay as they are, and the collector stays on."""
+    make, error = REFUSED[name]
+    others = [torch.full((9,), 2.0), np.full(9, 3.0), torch.full((2, 3), 4.0), np.full(3, 5.0)]
+    before = [other.tolist() for other in others]
+    versions = [other._version for other in others[::2]]
+    with pytest.raises(error, match=rf"tensors\[{at}\]"):
+        dlmpi.allreduce_many([*others[:at], make(), *others[at:]], comm=SELF)
+    assert [other.tolist() for other in others] == before
+    assert [other._version for other in others[::2]] == versions
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("framework", [np, torch])
+def test_one_rank_has_its_sums(framework):
+    """Nothing is to be done: every bit stays, of a NaN as well, and torch hears of a write."""
+    bits = np.random.default_rng().integers(0, 1 << 32, 3000, dtype=np.uint32)
+    whole = bits.copy().view(np.float32)
+    tensors = [whole[:1000], whole[1000:2000:3], whole[2000:].reshape(20, 50).T]
+    if framework is torch:
+        tensors = [torch.from_numpy(tensor) for tensor in tensors]
+    for op in (None, MPI.MAX, dlmpi.AVG):
+        dlmpi.allreduce_many(tensors, op, SELF)
+        assert (whole.view(np.uint32) == bits).all()
+    if framework is torch:
+        assert all(tensor._version >= 3 for tensor in tensors)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_is_left_as_it_was(on):
+    """And is not called while a thousand storages are held for one call."""
+    tensors = [torch.ones(3) for _ in range(1000)]
+    dlmpi.allreduce_many(tensors, comm=SELF)
+    (gc.enable if on else gc.disable)()
+    try:
+        gc.collect()
+        before = [row["collections"] for row in gc.get_stats()]
+        for _ in range(20):
+            dlmpi.allreduce_many(tensors, comm=SELF)
+        after = [row["collections"] for row in gc.get_stats()]
+        assert gc.isenabled() is on
+    finally:
+        gc.enable()
+    assert sum(after) - sum(before) <= 2
+
+
+def test_an_iterator_is_taken_once():
+    """It may make its tensors on the way, and they are gone when the call is over."""
+    made = []
+
+    def tensors():
+        for i in range(20):
+            made.append(i)
+            yield torch.ones(5) if i % 2 else np.ones(5)
+
+    gc.collect()
+    before = sum(isinstance(o, torch.UntypedStorage) for o in gc.get_objects())
+    dlmpi.allreduce_many(tensors(), comm=SELF)
+    assert made == list(range(20))
+    assert sum(isinstance(o, torch.UntypedStorage) for o in gc.get_objects()) <= before
+
+
+def test_tensors_that_share_memory_in_any_order():
+    whole = np.zeros(100)
+    apart = [whole[i : i + 10] for i in range(0, 100, 10)]
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(10)
+        dlmpi.allreduce_many([apart[i] for i in order], comm=SELF)
+        twice = [*(apart[i] for i in order), whole[45:47]]
+        first = int(np.flatnonzero(order == 4)[0])
+        with pytest.raises(ValueError, match=f"tensors {first} and 10 share memory"):
+            dlmpi.allreduce_many(twice, comm=SELF)
