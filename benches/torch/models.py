@@ -1,4 +1,4 @@
-"""What the benchmark of training steps trains: a ResNet-18, and a stand-in for one on an accelerator."""
+"""What ddp_step.py trains: a ResNet-18, and a stand-in for a model on an accelerator."""
 
 from __future__ import annotations
 
