@@ -167,10 +167,28 @@ def test_a_call_is_told_at_once_that_one_of_its_operations_failed(run_script):
     outcome = run_script(
         HEAD
         + """
+    from dlmpi.torch import _core
+
     dist.init_process_group("dlmpi", timeout=timedelta(seconds=60))
+    _core.PATIENCE = 60
     world = dist.group.WORLD
     store = dist.distributed_c10d._get_default_store()
-    for number, (fails, form) in enumerate([(a, b) for a in (0, 1) for b in ("wait", "future")]):
+    options = dist.distributed_c10d.AllgatherOptions()
+    options.asyncOp = False
+
+    def asked(work):
+        while not work.is_completed() and time.monotonic() < begin + 30:
+            time.sleep(0.001)
+        if not work.is_success():
+            raise work.exception()
+
+    waits = {
+        "wait": lambda work: work.wait(),
+        "future": lambda work: work.get_future().wait(),
+        "asked": asked,
+        "call": None,
+    }
+    for number, (fails, form) in enumerate([(a, b) for a in (0, 1) for b in waits]):
         dist.barrier()
         if dist.get_rank() == 1:
             dist.send(torch.ones(9), 0, tag=fails)  # too long
@@ -178,24 +196,29 @@ def test_a_call_is_told_at_once_that_one_of_its_operations_failed(run_script):
             dist.send(torch.ones(2), 0, tag=1 - fails)
             continue
         got = [torch.zeros(2), torch.zeros(2)]
-        world._start_coalescing()
-        receives = [dist.irecv(x, 1, tag=tag) for tag, x in enumerate(got)]
-        work = world._end_coalescing()
         begin = time.monotonic()
         try:
-            (work.wait if form == "wait" else work.get_future().wait)()
+            if form == "call":
+                core = world._core
+                calls = [(core.Recv, (x, 1, tag)) for tag, x in enumerate(got)]
+                core.launch("two receives", calls, got, options)
+            else:
+                world._start_coalescing()
+                receives = [dist.irecv(x, 1, tag=tag) for tag, x in enumerate(got)]
+                waits[form](world._end_coalescing())
         except RuntimeError as error:
             soon = time.monotonic() - begin < 5
             print("told", fails, form, soon and "truncated" in str(error), flush=True)
         store.set(f"told {number}", "")
-        receives[1 - fails].wait()
-        assert got[1 - fails].tolist() == [1, 1]
+        while got[1 - fails].tolist() != [1, 1]:
+            time.sleep(0.001)
     dist.barrier()
     dist.destroy_process_group()
     """
     )
     assert outcome.code == 0, outcome.text
-    want = [f"told {fails} {form} True" for fails in (0, 1) for form in ("future", "wait")]
+    forms = ("asked", "call", "future", "wait")
+    want = [f"told {fails} {form} True" for fails in (0, 1) for form in forms]
     assert outcome.lines("told") == want, outcome.text
 
 

@@ -138,7 +138,8 @@ impl Pending {
 }
 
 /// Waits until operations have ended, at most `timeout` seconds, and carries them on; says whether they
-/// have. Python's signal handlers run in between.
+/// have. Where one has failed the others may never end, so they are not waited for much longer. Python's signal
+/// handlers run in between.
 ///
 /// # Errors
 /// What a signal handler raised; the operations go on then, if the engine has them.
@@ -152,7 +153,8 @@ pub fn wait(py: Python<'_>, handles: &[Handle], timeout: Option<f64>) -> PyResul
         }
         py.check_signals()?;
         left -= STEP;
-        if left <= 0.0 {
+        let failed = |handle: &Handle| matches!(handle.result(), Some(Err(_)));
+        if left <= 0.0 || handles.iter().any(failed) {
             return Ok(false);
         }
     }

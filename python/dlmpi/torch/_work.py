@@ -140,9 +140,16 @@ class PendingWork(Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Whether the operation has ended, well or not."""
-        if not self._settled and all(pending.done() for pending in self._pendings):
+        if not self._settled and self._is_over():
             self._settle()
         return self._settled
+
+    def _is_over(self) -> bool:
+        """Whether all have ended, or one has failed: others may then never end."""
+        pendings = self._pendings
+        return all(pending.done() for pending in pendings) or any(
+            pending.error() is not None for pending in pendings
+        )
 
     def is_success(self) -> bool:
         """Whether the operation has ended well."""
@@ -188,11 +195,7 @@ class PendingWork(Work):  # type: ignore[misc]
         return self._future
 
     def _one_ended(self) -> None:
-        """Complete the future when all have ended, or one has failed: others may then never end."""
-        pendings = self._pendings
-        if all(pending.done() for pending in pendings) or any(
-            pending.error() is not None for pending in pendings
-        ):
+        if self._is_over():
             self._complete()
 
     def _complete(self) -> None:
