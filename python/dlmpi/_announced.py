@@ -10,6 +10,7 @@ and `Free` and `Disconnect` of communicators, which programs call when they fail
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 
 from dlmpi import _native
 from dlmpi._bound import mpi
+from dlmpi.memory import Win
 
 __all__ = ["METHODS", "TABLE", "announce_in", "objects"]
 
@@ -249,6 +251,17 @@ def _of_seat(real: Callable[..., Any], row: _Row, kind: _native.Kind) -> Callabl
     return method
 
 
+def _rooms(win: mpi.Win, comm: Any, together: bool) -> tuple[int, ...] | None:
+    """Return each rank's bytes of a window and of a displacement there, where all ranks tell."""
+    sizes = (win.Get_attr(mpi.WIN_SIZE), win.Get_attr(mpi.WIN_DISP_UNIT))
+    mine = array("q", [int(size or 0) for size in sizes])
+    if not together:  # plain, or alone
+        return tuple(mine) if comm.size == 1 else None
+    rooms = array("q", bytes(mine.itemsize * len(mine) * comm.size))
+    mpi.Comm.Allgather(comm, [mine, mpi.INT64_T], [rooms, mpi.INT64_T])
+    return tuple(rooms)
+
+
 def _making(real: Callable[..., Any], row: _Row, kind: _native.Kind) -> Callable[..., Any]:
     @wraps(real)
     def method(*args: Any, **kwargs: Any) -> Any:
@@ -260,8 +273,10 @@ def _making(real: Callable[..., Any], row: _Row, kind: _native.Kind) -> Callable
             call = _announce(comm, kind, None, None, same, True)
         with call or _NOTHING:
             made = real(*args, **kwargs)
-        if call is not None:
-            made._seat = call.seat()
+        seat = None if call is None else call.seat()
+        made._seat = seat
+        if isinstance(made, Win) and made.flavor != mpi.WIN_FLAVOR_DYNAMIC:
+            made._rooms = _rooms(made, comm or mpi.COMM_SELF, seat is not None)
         return made
 
     return method

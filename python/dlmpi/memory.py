@@ -81,7 +81,10 @@ def _ending(cls: type[mpi.Win], name: str) -> Callable[..., Any]:
 class Win(_Holding, mpi.Win, metaclass=StandIn):
     """An `mpi4py.MPI.Win` over and with any tensor."""
 
-    __slots__ = ("_held", "_seat")
+    __slots__ = ("_held", "_rooms", "_seat")
+
+    #: Bytes of each rank's memory and of a displacement there, in turn; unset where not all told.
+    _rooms: tuple[int, ...] | None
 
     @classmethod
     def Create(

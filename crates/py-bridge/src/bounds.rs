@@ -158,7 +158,7 @@ impl Reach {
             return Ok(());
         }
         Err(PyValueError::new_err(format!(
-            "{name}: {count} elements from {unit} {displ} on of a Datatype with an extent of {extent} bytes reach from byte {low} to {high}, but the tensor has {length} bytes"
+            "{name}: {count} elements from {unit} {displ} on of a Datatype with an extent of {extent} bytes reach from byte {low} to {high}, but there are {length} bytes"
         )))
     }
 }

@@ -4,7 +4,7 @@
 mod sides;
 
 use mpi_runtime::BuiltinOp;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tensor_comm::engine::Keep;
 use tensor_comm::{Arg, Call, CallKind, Comm, Error, Kind, Op, ReduceOp};
@@ -106,7 +106,8 @@ pub fn start<'py>(
         return Ok(Outcome::Value(request.unbind()));
     }
     let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
-    match fill(py, row, params, comm, slots, &mut call, &mut loans) {
+    let filled = fill(py, row, params, comm, slots, &mut call, &mut loans);
+    match filled.and_then(|ours| check_root(py, mpi4py, row, comm, call.root).map(|()| ours)) {
         Ok(true) => {
             let borrowed = loans.into_borrowed();
             request::start(mpi4py, py, comm, &call, borrowed).map(Outcome::Value)
@@ -275,8 +276,41 @@ fn fill<'py>(
             }
         }
     }
+    if let Some(Op::Native(op)) = call.op
+        && OTHERS.iter().any(|other| mpi4py.mpi().op(*other) == op)
+    {
+        return Err(PyValueError::new_err(
+            "op: MAXLOC and MINLOC are for pairs of a value and an index, REPLACE and NO_OP for windows",
+        ));
+    }
     loans.order.wait(py)?;
     Ok(true)
+}
+
+/// Refuses a root that does not exist, as MPI would when the turn of a non-blocking call has come.
+fn check_root(
+    py: Python<'_>,
+    mpi4py: &Mpi4py,
+    row: &Collective,
+    comm: Comm,
+    root: i32,
+) -> PyResult<()> {
+    let exists = || -> tensor_comm::Result<bool> {
+        if !comm.is_inter()? {
+            return Ok(usize::try_from(root).is_ok_and(|root| comm.size().is_ok_and(|n| root < n)));
+        }
+        let constants = comm.mpi().constants();
+        let ranks = comm.mpi().comm_remote_size(comm.raw())?;
+        Ok((0..ranks).contains(&root) || [constants.root, constants.proc_null].contains(&root))
+    };
+    let core = |error| errors::operation(py, error);
+    if row.rooted == Rooted::No || exists().map_err(core)? {
+        return Ok(());
+    }
+    let class = mpi4py.mpi().constants().err_root;
+    let handled = py.detach(|| comm.mpi().comm_call_errhandler(comm.raw(), class));
+    handled.map_err(|error| errors::mpi(py, &error))?;
+    Err(mpi4py.exception(py, class))
 }
 
 /// One buffer argument.
@@ -316,6 +350,14 @@ fn is_inter(row: &Collective, comm: Comm) -> tensor_comm::Result<bool> {
     }
 }
 
+/// Operations of MPI's own that combine no numbers.
+const OTHERS: [BuiltinOp; 4] = [
+    BuiltinOp::Maxloc,
+    BuiltinOp::Minloc,
+    BuiltinOp::Replace,
+    BuiltinOp::NoOp,
+];
+
 /// The operations that have the same meaning on every MPI because dlmpi knows them.
 const KNOWN: [(BuiltinOp, ReduceOp); 10] = [
     (BuiltinOp::Sum, ReduceOp::Sum),
@@ -350,6 +392,11 @@ pub(crate) fn operation(
         error.set_cause(given.py(), Some(cause));
         error
     })?;
+    if handle == mpi4py.mpi().op_null() {
+        return Err(PyValueError::new_err(format!(
+            "{name}: OP_NULL is no operation"
+        )));
+    }
     let known = KNOWN.iter().find(|row| mpi4py.mpi().op(row.0) == handle);
     Ok(known.map_or(Op::Native(handle), |row| Op::Builtin(row.1)))
 }

@@ -60,18 +60,24 @@ static NAMED: OnceLock<Vec<(u64, Named)>> = OnceLock::new();
 /// The `MPI.Datatype` that a message names: itself, or mpi4py's for a type string.
 ///
 /// # Errors
-/// `KeyError` for a string that mpi4py does not know.
+/// `KeyError` for a string that mpi4py does not know; `ValueError` for a null handle, at which MPICH 5.0.2 ends the process
+/// in some calls.
 pub fn resolve<'py>(mpi4py: &Mpi4py, given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    if !given.is_instance_of::<PyString>() {
-        return Ok(given.clone());
+    if given.is_instance_of::<PyString>() {
+        return match mpi4py.typedict(given.py()).get_item(given)? {
+            Some(datatype) => Ok(datatype),
+            None => Err(PyKeyError::new_err(format!(
+                "cannot map {} to MPI datatype",
+                given.repr()?
+            ))),
+        };
     }
-    match mpi4py.typedict(given.py()).get_item(given)? {
-        Some(datatype) => Ok(datatype),
-        None => Err(PyKeyError::new_err(format!(
-            "cannot map {} to MPI datatype",
-            given.repr()?
-        ))),
+    if mpi4py.is_datatype(given) && mpi4py.datatype(given)? == mpi4py.mpi().datatype_null() {
+        return Err(PyValueError::new_err(
+            "the Datatype of a message is DATATYPE_NULL, or was freed",
+        ));
     }
+    Ok(given.clone())
 }
 
 /// The element type of a named Datatype, for a message without a tensor (`[None, 0, MPI.INT]`).

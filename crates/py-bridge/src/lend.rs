@@ -4,6 +4,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 use tensor_comm::{Comm, Flow, Op};
 
 use crate::announce::Together;
@@ -17,6 +18,7 @@ use crate::errors;
 use crate::framework::Intent;
 use crate::memory::{self, Division, Given};
 use crate::mpi4py::Mpi4py;
+use crate::p2p::whole;
 use crate::packed;
 use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
@@ -24,6 +26,7 @@ use crate::receipt;
 use crate::repeated::{self, Repeated};
 use crate::staged;
 use crate::table::{Class, Row};
+use crate::target;
 use crate::transfer::{self, Lent};
 
 /// How a method reads its messages.
@@ -108,6 +111,15 @@ pub fn call<'py>(
         && let Some(request) = post::start(mpi4py, post, row, slf, slots)?
     {
         return Ok(request);
+    }
+    if matches!(row.class, Class::Comm | Class::Intracomm | Class::Topocomm)
+        && mpi4py.comm(slf)? == mpi4py.mpi().comm_null()
+    {
+        return Err(mpi4py.null(slf));
+    }
+    if row.class == Class::Message && slf.eq(mpi4py.module(py).getattr("MESSAGE_NULL")?)? {
+        // Open MPI 5.0.11 ends the job.
+        return Err(mpi4py.exception(py, mpi4py.mpi().constants().err_request));
     }
     let mut own = None;
     if lend.gives == Gives::Persistent {
@@ -208,6 +220,12 @@ fn ready<'py>(
             "sendbuf and recvbuf share memory, which MPI does not allow here; use the form with _replace, or send a copy",
         ));
     }
+    if row.class == Class::Win {
+        target::window(mpi4py, row, slf, slots, &values)?;
+    }
+    if row.params.iter().any(|param| param.name == "partitions") {
+        target::partitioned(mpi4py, row, slf, slots)?;
+    }
     if let Form::Packed(elements) = lend.form {
         packed::check(mpi4py, slf, row, &values, elements)?;
     }
@@ -249,10 +267,26 @@ fn lend_all<'py>(
                 Ok(message) => message,
                 Err(refused) => lend(Flow::Out).map_err(|_| refused)?,
             },
+            // mpi4py would cut a fraction off.
+            Takes::Int(_) if !msg.is_exact_instance_of::<PyInt>() => {
+                whole(param.name, msg)?.into_pyobject(msg.py())?.into_any()
+            }
+            Takes::Number => number(param.name, msg)?,
             _ => Bound::clone(msg),
         });
     }
     Ok((values, lent))
+}
+
+/// A displacement, an offset or a number of things. Open MPI 5.0.11 takes negative ones, and crashes.
+fn number<'py>(name: &str, given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let value = whole(name, given)?;
+    if value < 0 {
+        return Err(PyValueError::new_err(format!(
+            "{name}: expected 0 or more, got {value}"
+        )));
+    }
+    Ok(value.into_pyobject(given.py())?.into_any())
 }
 
 /// One tensor argument of a call.

@@ -71,6 +71,7 @@ pub mod spans;
 pub mod staged;
 pub mod starter;
 pub mod table;
+mod target;
 pub mod together;
 pub mod trace;
 pub mod track;

@@ -183,7 +183,7 @@ impl<'py> Spec<'py> {
     /// The Datatype that the caller gave.
     ///
     /// # Errors
-    /// `KeyError` for a type string that mpi4py does not know.
+    /// As for [`datatype::resolve`].
     pub fn datatype(&self, mpi4py: &Mpi4py) -> PyResult<Option<Bound<'py, PyAny>>> {
         match &self.datatype {
             Some(given) => datatype::resolve(mpi4py, given).map(Some),

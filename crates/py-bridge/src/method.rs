@@ -114,8 +114,7 @@ fn dispatch<'py>(
     let mpi4py = mpi4py::bound()?;
     let raw = mpi4py.comm(slf)?;
     if raw == mpi4py.mpi().comm_null() {
-        // mpi4py raises what MPI says about it.
-        return Ok(Outcome::Raw);
+        return Err(mpi4py.null(slf));
     }
     let comm = Comm::new(mpi4py.mpi(), raw).map_err(|error| errors::operation(py, error))?;
     match &row.body {
@@ -229,7 +228,7 @@ fn signature(row: &Row, mpi4py: &Mpi4py) -> String {
         let _ = match takes {
             Takes::Int(Default::AnySource) => write!(text, "={}", constants.any_source),
             Takes::Int(Default::AnyTag) => write!(text, "={}", constants.any_tag),
-            Takes::Int(_) => write!(text, "=0"),
+            Takes::Int(_) | Takes::Number => write!(text, "=0"),
             // `SUM` cannot be written as a literal.
             Takes::Op => write!(text, "=..."),
             Takes::Pass(default) => write!(text, "={default}"),

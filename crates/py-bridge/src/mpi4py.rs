@@ -366,6 +366,15 @@ impl Mpi4py {
         }
     }
 
+    /// What MPI says of a communicator that is null, asked by a function that looks: Open MPI 5.0.11 crashes in some, and
+    /// says nothing in others.
+    pub fn null(&self, comm: &Bound<'_, PyAny>) -> PyErr {
+        match comm.call_method0(pyo3::intern!(comm.py(), "Get_size")) {
+            Err(said) => said,
+            Ok(_) => self.exception(comm.py(), self.mpi.constants().err_comm),
+        }
+    }
+
     #[inline]
     fn handle(&self, get: Get, obj: &Bound<'_, PyAny>) -> PyResult<u64> {
         Ok(self.slot(get, obj)?.get())

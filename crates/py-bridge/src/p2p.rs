@@ -1,8 +1,9 @@
 //! Point-to-point methods: one message each way, in MPI's own signature. Knows no collective.
 
 use mpi_runtime::StatusPtr;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::PyFloat;
 use tensor_comm::engine::Keep;
 use tensor_comm::{Arg, Comm, Part, SendMode};
 
@@ -39,14 +40,29 @@ impl Shared {
 /// A C `int`: ranks, tags, roots.
 ///
 /// # Errors
-/// `TypeError` or `OverflowError` naming the argument.
+/// As for [`whole`]; `OverflowError` where it is too large for a C `int`.
 pub fn int(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<i32> {
-    let value = crate::counts::integer(name, "the value", obj)?;
-    i32::try_from(value).map_err(|_| {
-        pyo3::exceptions::PyOverflowError::new_err(format!(
-            "{name}: {value} does not fit into a C int"
-        ))
-    })
+    let value = whole(name, obj)?;
+    i32::try_from(value)
+        .map_err(|_| PyOverflowError::new_err(format!("{name}: {value} does not fit into a C int")))
+}
+
+/// An integer of MPI's. A float that is a whole number is one, as in mpi4py; a fraction, which mpi4py cuts off, is none.
+///
+/// # Errors
+/// `TypeError` or `OverflowError` naming the argument.
+pub fn whole(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let Ok(float) = obj.cast::<PyFloat>() else {
+        return crate::counts::integer(name, "the value", obj);
+    };
+    let value = float.value();
+    // Up to here every integer is a float of its own.
+    if value.fract() != 0.0 || value.abs() > (1i64 << f64::MANTISSA_DIGITS) as f64 {
+        return Err(PyTypeError::new_err(format!(
+            "{name}: {value} is no integer"
+        )));
+    }
+    Ok(value as i64)
 }
 
 /// The integers of a call in the order of its parameters, defaults filled in.

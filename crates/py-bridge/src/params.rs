@@ -27,6 +27,8 @@ pub enum Takes {
     Op,
     /// Counts per rank, or `None`.
     Counts,
+    /// A displacement, an offset, a number of partitions: an integer that goes to mpi4py; 0 by default.
+    Number,
     /// Anything that goes to mpi4py as it is; its default as a text signature has it.
     Pass(&'static str),
 }

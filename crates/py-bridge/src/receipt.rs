@@ -40,6 +40,14 @@ pub fn explain(
     status: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let py = error.py();
+    if !error.is_instance(
+        &mpi4py::bound()?
+            .module(py)
+            .getattr(intern!(py, "Exception"))?,
+    )? {
+        // Refused by mpi4py itself.
+        return Ok(());
+    }
     let class: i32 = error
         .call_method0(intern!(py, "Get_error_class"))?
         .extract()?;

@@ -287,6 +287,7 @@ pub(crate) unsafe fn exchange(
     // - the send is waited for before its side goes, whatever became of the receive.
     unsafe {
         if arrival::overruns(mpi) {
+            arguments(comm, source, recvtag)?;
             let mut sending = mpi.isend(from.ptr, from.count, from.datatype, dest, sendtag, raw)?;
             let received = arrival::recv(mpi, room, source, recvtag, raw, status);
             mpi.wait(&mut sending, StatusPtr::ignore())?;
@@ -309,6 +310,25 @@ pub(crate) unsafe fn exchange(
             .map_err(Error::from)
         }
     }
+}
+
+/// Asks MPI what is wrong with the source and the tag of a receive, where something is: a message that goes first could not
+/// be called back.
+fn arguments(comm: Comm, source: i32, tag: i32) -> Result<()> {
+    let constants = comm.mpi().constants();
+    let nobody = [constants.any_source, constants.proc_null].contains(&source);
+    let exists =
+        nobody || usize::try_from(source).is_ok_and(|at| comm.blocks().is_ok_and(|n| at < n));
+    if exists && (tag >= 0 || tag == constants.any_tag) {
+        return Ok(());
+    }
+    // SAFETY:
+    // - no status is given.
+    unsafe {
+        comm.mpi()
+            .iprobe(source, tag, comm.raw(), StatusPtr::ignore())
+    }?;
+    Ok(())
 }
 
 /// The caller's status, or our own where the caller ignores it: what came is always counted.

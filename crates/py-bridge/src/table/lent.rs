@@ -75,14 +75,14 @@ const IMATCHED: &[Param] = &[RECV[0]];
 const INFO: Param = may("info", Takes::Pass("..."));
 const PSEND: &[Param] = &[
     need("buf", Takes::Sent),
-    need("partitions", Takes::Pass("0")),
+    need("partitions", Takes::Number),
     need("dest", RANK),
     SEND[2],
     INFO,
 ];
 const PRECV: &[Param] = &[
     need("buf", Takes::Received),
-    need("partitions", Takes::Pass("0")),
+    need("partitions", Takes::Number),
     SOURCE,
     RECV[2],
     INFO,
@@ -104,7 +104,7 @@ const TARGET_RANK: Param = need("target_rank", RANK);
 const TARGET: Param = may("target", Takes::Pass("None"));
 const ORIGIN: Param = need("origin", Takes::Sent);
 const RESULT: Param = need("result", Takes::Received);
-const DISP: Param = may("target_disp", Takes::Pass("0"));
+const DISP: Param = may("target_disp", Takes::Number);
 const PUT: &[Param] = &[ORIGIN, TARGET_RANK, TARGET];
 const GET: &[Param] = &[need("origin", Takes::Received), TARGET_RANK, TARGET];
 const ACCUMULATE: &[Param] = &[ORIGIN, TARGET_RANK, TARGET, OP];
@@ -118,7 +118,7 @@ const SWAP: &[Param] = &[
     DISP,
 ];
 
-const OFFSET: Param = need("offset", Takes::Pass("0"));
+const OFFSET: Param = need("offset", Takes::Number);
 const READ: &[Param] = &[need("buf", Takes::Received), STATUS];
 const WRITE: &[Param] = &[need("buf", Takes::Sent), STATUS];
 const READ_AT: &[Param] = &[OFFSET, READ[0], STATUS];
@@ -128,7 +128,7 @@ const IWRITE: &[Param] = &[WRITE[0]];
 const IREAD_AT: &[Param] = &[OFFSET, READ[0]];
 const IWRITE_AT: &[Param] = &[OFFSET, WRITE[0]];
 
-const POSITION: Param = need("position", Takes::Pass("0"));
+const POSITION: Param = need("position", Takes::Number);
 const DATAREP: Param = need("datarep", Takes::Pass("None"));
 const INBUF: Param = need("inbuf", Takes::Sent);
 const OUTBUF: Param = need("outbuf", Takes::Received);
