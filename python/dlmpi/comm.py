@@ -35,7 +35,7 @@ _C = TypeVar("_C")
 #: Methods that return mpi4py's own class, whatever they are called on. (`Dup` and `Clone` keep the
 #: class of the communicator that they are called on.)
 _MAKERS: dict[str, tuple[str, ...]] = {
-    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink", "Mprobe", "Improbe"),
+    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink", "Improbe"),
     "Intracomm": (
         "Create_group",
         "Create_cart",

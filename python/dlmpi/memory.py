@@ -30,22 +30,19 @@ class _Holding:
 
     __slots__ = ()
 
-    _held: list[tuple[int | None, _native.Hold]]
+    _held: _native.Outstanding
     #: Where its collectives are numbered; unset where they are not, or somebody else made it.
     _seat: _native.Seat | None
 
     def _hold(self, rank: int | None, hold: _native.Hold) -> None:
         if getattr(self, "_held", None) is None:
-            self._held = []  # type: ignore[misc]  # a slot of the class itself
-        self._held.append((rank, hold))
+            self._held = _native.Outstanding()  # type: ignore[misc]  # a slot of the class itself
+        self._held.add(rank, hold)
 
-    def _release(self, *ranks: int) -> None:
-        held = getattr(self, "_held", None) or []
-        over = [hold for rank, hold in held if not ranks or rank in ranks]
-        left = [(rank, hold) for rank, hold in held if ranks and rank not in ranks]
-        self._held = left  # type: ignore[misc]
-        for hold in over:
-            hold.end()
+    def _release(self, rank: int | None = None) -> None:
+        held = getattr(self, "_held", None)
+        if held is not None:
+            held.release(rank)
 
 
 def lent(memory: Any) -> Any:
@@ -59,7 +56,7 @@ def lent(memory: Any) -> Any:
 def _ending(cls: type[mpi.Win], name: str) -> Callable[..., Any]:
     """Return the method `name`, after which operations (to the rank that it names) are over."""
     real = getattr(cls, name)
-    if name in {"Unlock", "Flush", "Flush_local"}:
+    if name == "Unlock":
 
         def of_rank(self: Any, rank: int) -> None:
             real(self, rank)
@@ -132,10 +129,6 @@ for _name in (
     "Complete",
     "Unlock",
     "Unlock_all",
-    "Flush",
-    "Flush_all",
-    "Flush_local",
-    "Flush_local_all",
     "Free",
 ):
     setattr(Win, _name, _ending(mpi.Win, _name))
@@ -152,7 +145,10 @@ class File(_Holding, mpi.File, metaclass=StandIn):
 class Message(mpi.Message, metaclass=StandIn):
     """An `mpi4py.MPI.Message` that is received into any tensor."""
 
-    __slots__ = ()
+    __slots__ = ("_bytes",)
+
+    #: Its length, where the native half must know it before it receives; unset where it need not.
+    _bytes: int
 
 
 for _class in (Win, File, Message):

@@ -3,10 +3,7 @@
 `Op` of :mod:`dlmpi.MPI` and the constants there stand for mpi4py's, with the same handles.
 """
 
-from typing import Any
-
-from dlmpi import _native
-from dlmpi._bound import mpi
+from dlmpi._bound import NATIVE, mpi
 from dlmpi._standin import Constant, StandIn, stand_for_constants
 
 __all__ = ["Op"]
@@ -17,13 +14,7 @@ class Op(Constant, mpi.Op, metaclass=StandIn):
 
     __slots__ = ("_name",)
 
-    def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
-        """Apply a reduction operation to local data.
 
-        The data may be tensors.
-        """
-        if not _native.reduce_local(self, inbuf, inoutbuf):
-            super().Reduce_local(inbuf, inoutbuf)
-
-
+for _name, _method in NATIVE["Op"].items():
+    setattr(Op, _name, _method)
 stand_for_constants(Op)

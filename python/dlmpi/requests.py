@@ -13,6 +13,7 @@ from dlmpi import _native, _start, trace
 from dlmpi._bound import mpi
 from dlmpi._standin import Made, StandIn
 from dlmpi._together import Together
+from dlmpi.memory import Message
 
 __all__ = [
     "Carried",
@@ -369,6 +370,7 @@ _native.set_classes(
     kept=Kept,
     repeated=Repeated,
     staged=Staged,
+    message=Message,
 )
 _start.guard((Transfer, Receipt, Kept, Persistent, Carried, Repeated, Staged), (Together, Prequest))
 trace.watch((Kept, Persistent, Repeated, Staged, Prequest))

@@ -169,6 +169,56 @@ def test_parts_of_an_array(later, rng, code):
         assert (np.delete(got, [1, 2]) == POISON).all()
 
 
+@pytest.mark.parametrize("code", TYPES)
+@pytest.mark.parametrize("largest", [0, 4, 2000])
+def test_alltoallw(later, rng, code, largest):
+    """Displacements are bytes; Datatypes that are not the array's are not of the short way."""
+    size, rank, kind, item = later.size, later.rank, TYPES[code], np.dtype(code).itemsize
+    other = MPI.BYTE.Create_contiguous(item).Commit()
+    for first in range(4):
+        ways = [(first + r) % 4 for r in range(size)]
+        counts = rng.integers(0, largest + 1, (size, size)).tolist()
+        sides = [blocks(rng, counts[r], WITHOUT) for r in range(size)]
+        places = [blocks(rng, [row[r] for row in counts], WITHOUT) for r in range(size)]
+        sent = [numbers(rng, sides[r][1], code) for r in range(size)]
+        column, (displs, room) = [row[rank] for row in counts], places[rank]
+        want, got = empty(room, code), empty(room, code)
+        for r in range(size):
+            want[displs[r] :][: column[r]] = sent[r][sides[r][0][rank] :][: counts[r][rank]]
+
+        def typed(array, counts, displs, way=ways[rank]):
+            far = [item * displ for displ in displs]
+            match way:
+                case 0:
+                    return [array, (counts, far), [kind] * size]
+                case 1:
+                    return (array, tuple(counts), np.array(far, np.int32), (kind,) * size)
+                case 2:
+                    return [array, (counts, far), [other] * size]
+                case _:
+                    return [torch.from_numpy(array), (counts, far), [kind] * size]
+
+        mine = sent[rank].copy()
+        later.Alltoallw(typed(mine, counts[rank], sides[rank][0]), typed(got, column, displs))
+        assert np.array_equal(got, want)
+        assert np.array_equal(mine, sent[rank])
+    other.Free()
+    array, each = np.zeros(2 * size, code), [2] * size
+    starts, types = [2 * item * r for r in range(size)], [kind] * size
+    for counts, displs in (
+        (each, [*starts[:-1], starts[-1] + 1]),
+        (each, [-1] * size),
+        ([-1] * size, starts),
+    ):
+        words = []
+        for x in (array, torch.from_numpy(array)):
+            with pytest.raises(ValueError, match="sendbuf") as found:
+                later.Alltoallw([x, (counts, displs), types], [x, (each, starts), types])
+            words.append(str(found.value))
+            later.Barrier()
+        assert words[0] == words[1]
+
+
 def test_wrong_numbers_are_refused_in_the_same_words(later):
     """Without a comparison a refusal is this rank's alone: all ranks make the same."""
     size, rank = later.size, later.rank

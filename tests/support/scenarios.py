@@ -169,9 +169,19 @@ ARRIVALS: dict[str, Callable[[Any, np.ndarray], None]] = {
     "Recv": lambda comm, out: comm.Recv(out, 0, 3),
     "Irecv": lambda comm, out: comm.Irecv(out, 0, 3).Wait(),
     "Irecv and Test": lambda comm, out: _until(comm.Irecv(out, 0, 3).Test),
-    "Mprobe": lambda comm, out: comm.Mprobe(0, 3).Recv(out),
+    "Mprobe": lambda comm, out: _matched(comm.Mprobe(0, 3), out),
     "Mprobe, Irecv": lambda comm, out: comm.Mprobe(0, 3).Irecv(out).Wait(),
 }
+
+
+def _matched(message: Any, out: np.ndarray) -> None:
+    try:
+        message.Recv(out)
+    finally:
+        # One whose receive failed is there still, and nobody else can receive it.
+        if message != MPI.MESSAGE_NULL:
+            room = [bytearray(out.size * out.itemsize), PLAIN.BYTE]
+            PLAIN.Message(message).Recv(room)
 
 
 def _until(test: Callable[[], bool]) -> None:

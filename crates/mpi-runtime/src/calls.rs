@@ -11,9 +11,11 @@ pub(crate) mod generalized;
 pub(crate) mod groups;
 mod immediate;
 pub(crate) mod operations;
+mod packing;
 mod point_to_point;
 mod probes;
 pub(crate) mod vectors;
+mod windows;
 
 use crate::error::{Error, MpiError};
 use crate::{Mpi, Request};

@@ -65,6 +65,7 @@ macro_rules! handles {
                 Self(native.to_bits())
             }
 
+            #[allow(dead_code, reason = "as above")]
             pub(crate) const fn from_bits(bits: u64) -> Self {
                 Self(normalize(bits))
             }
@@ -86,6 +87,7 @@ handles! {
     Group = "MPI_Group";
     Errhandler = "MPI_Errhandler";
     Message = "MPI_Message";
+    Win = "MPI_Win";
 }
 
 /// MPICH's handles are C ints and some are negative; whoever widened one with its sign must get

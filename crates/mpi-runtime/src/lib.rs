@@ -52,6 +52,6 @@ pub use calls::vectors::CountArrays;
 pub use constants::{Constants, ThreadLevel};
 pub use error::{Error, LoadError, MpiError};
 pub use gpu::{Flavour, GpuSupport};
-pub use handle::{Comm, Datatype, Errhandler, Group, Message, Op, Request};
+pub use handle::{Comm, Datatype, Errhandler, Group, Message, Op, Request, Win};
 pub use mpi::Mpi;
 pub use status::{StatusArray, StatusBuf, StatusPtr};

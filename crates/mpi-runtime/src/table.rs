@@ -166,6 +166,7 @@ table! {
         allgatherv = c"MPI_Allgatherv" (In, c_int, H, Out, Ints, Ints, H, H);
         alltoall = c"MPI_Alltoall" (In, c_int, H, Out, c_int, H, H);
         alltoallv = c"MPI_Alltoallv" (In, Ints, Ints, H, Out, Ints, Ints, H, H);
+        alltoallw = c"MPI_Alltoallw" (In, Ints, Ints, *const H, Out, Ints, Ints, *const H, H);
         reduce = c"MPI_Reduce" (In, Out, c_int, H, H, c_int, H);
         allreduce = c"MPI_Allreduce" (In, Out, c_int, H, H, H);
         scan = c"MPI_Scan" (In, Out, c_int, H, H, H);
@@ -189,7 +190,18 @@ table! {
         iexscan = c"MPI_Iexscan" (In, Out, c_int, H, H, H, *mut H);
         ireduce_scatter = c"MPI_Ireduce_scatter" (In, Out, Ints, H, H, H, *mut H);
         ireduce_scatter_block = c"MPI_Ireduce_scatter_block" (In, Out, c_int, H, H, H, *mut H);
+        // windows
+        put = c"MPI_Put" (In, c_int, H, c_int, Big, c_int, H, H);
+        get = c"MPI_Get" (Out, c_int, H, c_int, Big, c_int, H, H);
+        accumulate = c"MPI_Accumulate" (In, c_int, H, c_int, Big, c_int, H, H, H);
+        win_flush = c"MPI_Win_flush" (c_int, H);
+        win_flush_local = c"MPI_Win_flush_local" (c_int, H);
+        win_flush_all = c"MPI_Win_flush_all" (H);
+        win_flush_local_all = c"MPI_Win_flush_local_all" (H);
         // datatypes and operations
+        pack = c"MPI_Pack" (In, c_int, H, Out, c_int, IntOut, H);
+        unpack = c"MPI_Unpack" (In, c_int, IntOut, Out, c_int, H, H);
+        pack_size = c"MPI_Pack_size" (c_int, H, H, IntOut);
         type_contiguous = c"MPI_Type_contiguous" (c_int, H, *mut H);
         type_vector = c"MPI_Type_vector" (c_int, c_int, c_int, H, *mut H);
         type_create_hvector = c"MPI_Type_create_hvector" (c_int, c_int, Big, H, *mut H);

@@ -26,6 +26,8 @@ mod _native {
     #[pymodule_export]
     use py_bridge::errors::MismatchError;
     #[pymodule_export]
+    use py_bridge::outstanding::Outstanding;
+    #[pymodule_export]
     use py_bridge::pickles::Pickles;
     #[pymodule_export]
     use py_bridge::request::Pending;
@@ -160,7 +162,7 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer, receipt, persistent, kept, repeated, staged))]
+    #[pyo3(signature = (*, transfer, receipt, persistent, kept, repeated, staged, message))]
     fn set_classes(
         transfer: Py<PyAny>,
         receipt: Py<PyAny>,
@@ -168,6 +170,7 @@ mod _native {
         kept: Py<PyAny>,
         repeated: Py<PyAny>,
         staged: Py<PyAny>,
+        message: Py<PyAny>,
     ) -> PyResult<()> {
         let classes = py_bridge::mpi4py::Classes {
             transfer,
@@ -176,20 +179,10 @@ mod _native {
             kept,
             repeated,
             staged,
+            message,
         };
         py_bridge::mpi4py::bound()?.set_classes(classes);
         Ok(())
-    }
-
-    /// Combines one tensor into another; `False` where raw memory is meant.
-    #[pyfunction]
-    #[pyo3(signature = (op, inbuf, inoutbuf, /))]
-    fn reduce_local(
-        op: &Bound<'_, PyAny>,
-        inbuf: &Bound<'_, PyAny>,
-        inoutbuf: &Bound<'_, PyAny>,
-    ) -> PyResult<bool> {
-        py_bridge::reduce_local::reduce_local(op, inbuf, inoutbuf)
     }
 
     /// Makes collectives on a communicator exactly one plain MPI call each, or not.

@@ -146,6 +146,11 @@ fn side<'py>(
     memory::lend(mpi4py, name, obj, flow, Use::UserOp, division, lent)
 }
 
+/// The arguments of a call as they are.
+pub fn as_given<'py>(slots: &Slots<'_, 'py>) -> Values<'py> {
+    slots.map(|given| given.map(|given| given.to_owned()))
+}
+
 /// Calls `real(slf, *values)`: by position as far as they go without a gap, then by name.
 ///
 /// # Errors

@@ -4,47 +4,92 @@
 //!
 //! What is not that simple, and whatever is wrong, is left to the general way: `None` means that nothing was done.
 
+mod local;
+mod messages;
+mod typed;
+mod windows;
+
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::lane::{Carried, End, Lane, Ready};
-use tensor_comm::{Comm, lane};
+use tensor_comm::lane::{self, End, Lane, Ready};
+use tensor_comm::{CallKind, Comm, Flow};
 
 use crate::collective::{self, Collective, Role, Rooted};
 use crate::errors;
 use crate::framework::Intent;
 use crate::interrupt;
+use crate::lend::Lend;
 use crate::mpi4py::Mpi4py;
-use crate::p2p::{self, Shared};
 use crate::params::{Param, Slots, Takes};
 use crate::plain;
 use crate::table::{Body, Row};
 use crate::track::Holds;
 use crate::transfer;
 
-/// Makes a call, if the short way is open to it.
+pub use messages::adopt;
+pub use windows::{Flush, OneSided, flush_by};
+
+/// The short ways of methods that mpi4py carries out else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Short {
+    /// `Sendrecv_replace`.
+    Replace,
+    /// `Message.Recv`.
+    Matched,
+    /// `Alltoallw`.
+    Typed,
+    /// `Put` and its like.
+    OneSided(OneSided),
+    /// `Pack` and `Unpack`, by the flow of the elements.
+    Pack(Flow),
+}
+
+/// Makes a call, if the short way is open to it: what the method returns.
+///
+/// # Safety
+/// - `slf` is an instance of the row's class.
 #[inline]
-pub fn attempt<'py>(
+pub unsafe fn attempt<'py>(
     mpi4py: &'static Mpi4py,
     row: &Row,
     slf: &Bound<'py, PyAny>,
     slots: &Slots<'_, 'py>,
-) -> Option<PyResult<()>> {
+) -> Option<PyResult<Py<PyAny>>> {
     let py = slf.py();
-    match &row.body {
+    // SAFETY:
+    // - the caller's promise: it is only asked for where that class is one of communicators.
+    let comm = || unsafe { mpi4py.comm_of(slf) };
+    let done = match &row.body {
+        Body::Collective(one) if one.kind == CallKind::Barrier => {
+            let barrier = Lane::open(mpi4py.mpi(), comm())?.barrier()?;
+            interrupt::wait(py, barrier)
+        }
         Body::Collective(one) => {
-            let lane = || Lane::open(mpi4py.mpi(), mpi4py.comm(slf).ok()?);
+            let lane = || Lane::open(mpi4py.mpi(), comm());
             let (ready, _) = collective(mpi4py, one, row.params, lane, slots)?;
             // SAFETY:
             // - the caller holds the arrays; MPI's rules for overlapping calls are its own to keep.
-            let done = interrupt::wait(py, || unsafe { ready.run() });
-            Some(done.map_err(|error| errors::operation(py, error)))
+            interrupt::wait(py, || unsafe { ready.run() })
         }
+        Body::Mprobe if lane::is_open() => return messages::probe(py, mpi4py, row, comm(), slots),
         Body::Send(_) | Body::Recv | Body::Sendrecv if lane::is_open() => {
-            let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(slf).ok()?).ok()?;
-            message(py, mpi4py, row, comm, slots)
+            messages::attempt(py, mpi4py, row, comm(), slots)?
         }
-        _ => None,
-    }
+        Body::Lend(Lend {
+            short: Some(short), ..
+        }) if lane::is_open() => match short {
+            Short::Replace => messages::replace(py, mpi4py, row, comm(), slots)?,
+            Short::Matched => messages::matched(mpi4py, slf, slots)?,
+            Short::Typed => typed::attempt(py, mpi4py, comm(), slots)?,
+            Short::OneSided(which) => return windows::begin(mpi4py, *which, slf, slots),
+            Short::Pack(elements) => return local::pack(mpi4py, *elements, slf, slots),
+        },
+        Body::Flush(which) => return windows::flush(mpi4py, *which, slf, slots),
+        Body::ReduceLocal => local::reduce(mpi4py, slf, slots)?,
+        _ => return None,
+    };
+    let done = done.map_err(|error| errors::operation(py, error));
+    Some(done.map(|()| py.None()))
 }
 
 /// Starts a collective, if the short way is open to it.
@@ -150,56 +195,4 @@ fn collective<'a, 'py>(
     };
     let ready = lane.ready(row.kind, send, recv, counts, op, root)?;
     Some((ready, arrays))
-}
-
-fn message(
-    py: Python<'_>,
-    mpi4py: &'static Mpi4py,
-    row: &Row,
-    comm: Comm,
-    slots: &Slots<'_, '_>,
-) -> Option<PyResult<()>> {
-    let mpi = mpi4py.mpi();
-    let null = mpi.constants().proc_null;
-    let carried = |slot: usize, intent| {
-        let (flat, _) = plain::flat(mpi4py, slots[slot].as_ref()?, intent, 1)?;
-        match intent {
-            Intent::Send => Carried::sent(mpi, flat),
-            Intent::Receive => Carried::received(mpi, flat),
-        }
-    };
-    let done = match row.body {
-        Body::Send(mode) => {
-            let [dest, tag] = p2p::ints(mpi4py, row.params, slots).ok()?;
-            let sent = carried(0, Intent::Send).filter(|_| dest != null)?;
-            // SAFETY:
-            // - the caller holds the array.
-            interrupt::wait(py, || unsafe { lane::send(comm, mode, sent, dest, tag) })
-        }
-        Body::Recv => {
-            let [source, tag] = p2p::ints(mpi4py, row.params, slots).ok()?;
-            let room = carried(0, Intent::Receive).filter(|_| source != null)?;
-            let status = Shared::new(mpi4py.status(slots[3].as_deref()).ok()?);
-            // SAFETY:
-            // - as above, the status too.
-            interrupt::wait(py, || unsafe {
-                lane::recv(comm, room, source, tag, status.get())
-            })
-        }
-        Body::Sendrecv => {
-            let [dest, sendtag, source, recvtag] = p2p::ints(mpi4py, row.params, slots).ok()?;
-            let apart = dest != null && source != null;
-            let sent = carried(0, Intent::Send).filter(|_| apart)?;
-            let room = carried(3, Intent::Receive).filter(|room| room.is_apart_from(&sent))?;
-            let status = Shared::new(mpi4py.status(slots[6].as_deref()).ok()?);
-            let (sent, room) = ((sent, dest, sendtag), (room, source, recvtag));
-            // SAFETY:
-            // - as above; the two are apart.
-            interrupt::wait(py, || unsafe {
-                lane::sendrecv(comm, sent, room, status.get())
-            })
-        }
-        _ => return None,
-    };
-    Some(done.map_err(|error| errors::operation(py, error)))
 }

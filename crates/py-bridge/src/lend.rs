@@ -16,6 +16,7 @@ use crate::delegate::{self, Values, invoke};
 use crate::elements;
 use crate::errors;
 use crate::framework::Intent;
+use crate::lane::Short;
 use crate::memory::{self, Division, Given};
 use crate::mpi4py::Mpi4py;
 use crate::p2p::whole;
@@ -89,8 +90,10 @@ pub struct Lend {
     pub form: Form,
     /// What it gives back.
     pub gives: Gives,
-    /// The short way, where there is one.
+    /// The short way of a non-blocking message.
     pub post: Option<Post>,
+    /// Another short way, where there is one.
+    pub short: Option<Short>,
 }
 
 /// Calls mpi4py's method `real` with the tensors of this call lent to it.

@@ -14,7 +14,7 @@ use tensor_comm::Comm;
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{Default, Param, Slots, Takes, sort};
 use crate::table::{Body, METHODS, ROWS, Row};
-use crate::{collective, delegate, errors, lane, lend, p2p};
+use crate::{collective, delegate, errors, lane, lend, p2p, reduce_local};
 
 /// How a method ended.
 #[derive(Debug)]
@@ -59,11 +59,14 @@ unsafe extern "C" fn entry<const ROW: usize>(
         // SAFETY:
         // - As above; this is the contract of the calling convention.
         let slots = unsafe { sort(py, row.name, row.params, args, count(nargs), kwnames) }.ok()?;
-        lane::attempt(mpi4py, row, &slf, &slots)
+        // SAFETY:
+        // - CPython has found it to be of the descriptor's class, which is the row's.
+        unsafe { lane::attempt(mpi4py, row, &slf, &slots) }
     });
-    if let Ok(Some(Ok(()))) = short {
-        return py.None().into_ptr();
-    }
+    let short = match short {
+        Ok(Some(Ok(value))) => return value.into_ptr(),
+        other => other,
+    };
     Python::attach(|py| {
         let called = catch_unwind(AssertUnwindSafe(|| {
             if let Some(Err(error)) = short.map_err(|panic| errors::panicked(&*panic))? {
@@ -84,9 +87,22 @@ unsafe extern "C" fn entry<const ROW: usize>(
                 let mpi4py = mpi4py::bound()?;
                 return lend::call(mpi4py, row, lend, real()?, &slf, &slots).map(Bound::unbind);
             }
+            match row.body {
+                Body::Flush(_) => {
+                    return lane::flush_by(real()?, row, &slf, &slots).map(Bound::unbind);
+                }
+                Body::ReduceLocal => {
+                    return reduce_local::call(real()?, row, &slf, &slots).map(Bound::unbind);
+                }
+                _ => {}
+            }
             match dispatch(py, row, &slf, &slots)? {
                 Outcome::Done => Ok(py.None()),
                 Outcome::Value(value) => Ok(value),
+                Outcome::Raw if matches!(row.body, Body::Mprobe) => {
+                    let made = delegate::call(real()?, row, &slf, &slots)?;
+                    lane::adopt(mpi4py::bound()?, made).map(Bound::unbind)
+                }
                 Outcome::Raw => delegate::call(real()?, row, &slf, &slots).map(Bound::unbind),
             }
         }));
@@ -127,7 +143,7 @@ fn dispatch<'py>(
         Body::Start(collective) => {
             collective::start(py, mpi4py, collective, row.params, comm, slots)
         }
-        Body::Lend(_) => Ok(Outcome::Raw),
+        Body::Mprobe | Body::Flush(_) | Body::ReduceLocal | Body::Lend(_) => Ok(Outcome::Raw),
     }
 }
 

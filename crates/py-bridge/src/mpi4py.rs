@@ -26,6 +26,10 @@ pub struct Mpi4py {
     get_datatype: Get,
     get_status: Get,
     get_request: Get,
+    get_message: Get,
+    get_win: Get,
+    /// Where the handle lies in every `MPI.Comm`.
+    comm_at: isize,
     datatype_type: Py<PyType>,
     in_place: Py<PyAny>,
     bottom: Py<PyAny>,
@@ -54,6 +58,8 @@ pub struct Classes {
     pub repeated: Py<PyAny>,
     /// The request of one whose tensors are brought into another form each time.
     pub staged: Py<PyAny>,
+    /// A message that was taken out of the queue.
+    pub message: Py<PyAny>,
 }
 
 /// Where the handle of a living object lies.
@@ -147,14 +153,23 @@ impl Mpi4py {
             .map_err(import)?;
         let table = module.getattr("__pyx_capi__")?;
         let table = table.cast::<PyDict>().map_err(PyErr::from)?;
+        let get_comm = function(table, "PyMPIComm_Get", c"MPI_Comm *(PyObject *)")?;
+        let world = module.getattr("COMM_WORLD")?;
+        // SAFETY:
+        // - The thread is attached; the function takes any object and checks its type.
+        let address = unsafe { get_comm(world.as_ptr()) };
+        let comm_at = address.addr().wrapping_sub(world.as_ptr().addr()) as isize;
         Ok(Mpi4py {
             mpi,
+            comm_at,
             wide: comm_bytes == 8,
-            get_comm: function(table, "PyMPIComm_Get", c"MPI_Comm *(PyObject *)")?,
+            get_comm,
             get_op: function(table, "PyMPIOp_Get", c"MPI_Op *(PyObject *)")?,
             get_datatype: function(table, "PyMPIDatatype_Get", c"MPI_Datatype *(PyObject *)")?,
             get_status: function(table, "PyMPIStatus_Get", c"MPI_Status *(PyObject *)")?,
             get_request: function(table, "PyMPIRequest_Get", c"MPI_Request *(PyObject *)")?,
+            get_message: function(table, "PyMPIMessage_Get", c"MPI_Message *(PyObject *)")?,
+            get_win: function(table, "PyMPIWin_Get", c"MPI_Win *(PyObject *)")?,
             datatype_type: module.getattr("Datatype")?.cast_into::<PyType>()?.unbind(),
             bottom: module.getattr("BOTTOM")?.unbind(),
             exception: module.getattr("Exception")?.unbind(),
@@ -189,6 +204,21 @@ impl Mpi4py {
         // - mpi4py checked the type, so this is a communicator handle of the library that both use; the
         //   object is alive for the call that uses it.
         Ok(unsafe { Comm::from_raw(raw) })
+    }
+
+    /// The same of what is known to be one.
+    ///
+    /// # Safety
+    /// - `obj` is an instance of `MPI.Comm`.
+    #[inline]
+    pub unsafe fn comm_of(&self, obj: &Bound<'_, PyAny>) -> Comm {
+        let handle = Handle {
+            address: obj.as_ptr().wrapping_byte_offset(self.comm_at).cast(),
+            wide: self.wide,
+        };
+        // SAFETY:
+        // - As for `comm`; a field of a C struct lies at the same place in every instance, subclasses included.
+        unsafe { Comm::from_raw(handle.get()) }
     }
 
     /// Makes an `MPI.Comm` object null without freeing its communicator.
@@ -230,6 +260,22 @@ impl Mpi4py {
     /// `TypeError` when it is none.
     pub fn request_handle(&self, obj: &Bound<'_, PyAny>) -> PyResult<Handle> {
         self.slot(self.get_request, obj)
+    }
+
+    /// Where the handle of an `MPI.Message` lies; for as long as the object lives.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    pub fn message_handle(&self, obj: &Bound<'_, PyAny>) -> PyResult<Handle> {
+        self.slot(self.get_message, obj)
+    }
+
+    /// Where the handle of an `MPI.Win` lies; for as long as the object lives.
+    ///
+    /// # Errors
+    /// `TypeError` when it is none.
+    pub fn win_handle(&self, obj: &Bound<'_, PyAny>) -> PyResult<Handle> {
+        self.slot(self.get_win, obj)
     }
 
     /// The `MPI.Datatype` object of a predefined handle, or of one that lives through the call.

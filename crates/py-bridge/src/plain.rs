@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use tensor_comm::DType;
-use tensor_comm::lane::{Blocks, Flat};
+use tensor_comm::lane::{Blocks, Flat, Typed};
 
 use crate::framework::Intent;
 use crate::mpi4py::Mpi4py;
@@ -88,6 +88,34 @@ pub fn blocks<'a, 'py>(
     }
     let blocks = Blocks::new(flat, numbers, intent == Intent::Receive)?;
     Some((blocks, array))
+}
+
+/// The block of each of `ranks` that a message with a Datatype for each names, where all are the array's own.
+#[inline]
+pub fn typed(
+    mpi4py: &Mpi4py,
+    given: &Bound<'_, PyAny>,
+    intent: Intent,
+    ranks: usize,
+) -> Option<Typed> {
+    let (items, n) = items::<4>(given.as_borrowed())?;
+    let (counts, displs, types) = match n {
+        3 => {
+            let pair = items[1].filter(|pair| kind(pair) == Some(Kind::Tuple))?;
+            let (counts, displs) = items_of_pair(pair)?;
+            (counts, displs, items[2]?)
+        }
+        4 => (items[1]?, items[2]?, items[3]?),
+        _ => return None,
+    };
+    let flat = registry::flat(&*items[0]?, intent)?;
+    let own = tensor_comm::mpi_datatype(mpi4py.mpi(), flat.dtype)?;
+    let is_own = |given: &Bound<'_, PyAny>| mpi4py.known_datatype(given) == Some(own);
+    each(&types, ranks, |given| is_own(given).then_some(()))?;
+    let mut numbers = Vec::with_capacity(2 * ranks);
+    sequence(&counts, ranks, &mut numbers)?;
+    sequence(&displs, ranks, &mut numbers)?;
+    Typed::new(mpi4py.mpi(), flat, &numbers)
 }
 
 /// The same parts as [`crate::message::Spec::unpack`] finds; the Datatype is the array's own.
@@ -214,27 +242,39 @@ fn items<'a, 'py, const N: usize>(
     Some((items, size))
 }
 
+/// Looks at each of `count` items of a list or tuple of as many.
+#[inline]
+fn each<'py>(
+    given: &Bound<'py, PyAny>,
+    count: usize,
+    mut look: impl FnMut(&Bound<'py, PyAny>) -> Option<()>,
+) -> Option<()> {
+    let (size, item) = access(given)?;
+    // SAFETY:
+    // - it is of the type that the function is for.
+    if usize::try_from(unsafe { size(given.as_ptr()) }) != Ok(count) {
+        return None;
+    }
+    for at in 0..count {
+        // SAFETY:
+        // - `at` is below its size, and it is held, unchanged while this thread is attached.
+        look(&*unsafe {
+            Borrowed::from_ptr(given.py(), item(given.as_ptr(), at as ffi::Py_ssize_t))
+        })?;
+    }
+    Some(())
+}
+
 /// Appends the integers of a sequence of `ranks`: a list, a tuple, or a plain array of one dimension.
 #[inline]
 pub fn sequence(given: &Bound<'_, PyAny>, ranks: usize, into: &mut Vec<i64>) -> Option<()> {
-    let Some((size, item)) = access(given) else {
+    if access(given).is_none() {
         return array(given, ranks, into);
-    };
-    // SAFETY:
-    // - it is of the type that the function is for.
-    if usize::try_from(unsafe { size(given.as_ptr()) }) != Ok(ranks) {
-        return None;
     }
-    for at in 0..ranks {
-        // SAFETY:
-        // - `at` is below its size, and it is held, unchanged while this thread is attached.
-        let number = unsafe {
-            let item = item(given.as_ptr(), at as ffi::Py_ssize_t);
-            int(&Borrowed::from_ptr(given.py(), item))?
-        };
-        into.push(number.into());
-    }
-    Some(())
+    each(given, ranks, |item| {
+        into.push(int(item)?.into());
+        Some(())
+    })
 }
 
 fn array(given: &Bound<'_, PyAny>, ranks: usize, into: &mut Vec<i64>) -> Option<()> {

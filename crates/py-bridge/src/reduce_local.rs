@@ -5,16 +5,38 @@ use tensor_comm::Arg;
 
 use crate::collective;
 use crate::datatype::Use;
+use crate::delegate;
 use crate::errors;
 use crate::framework::Intent;
 use crate::message::{self, Loans, Message};
 use crate::mpi4py;
+use crate::params::Slots;
+use crate::table::Row;
+
+/// `Op.Reduce_local`; `real` is mpi4py's, for raw memory.
+///
+/// # Errors
+/// What the arguments, MPI or a framework have to say.
+pub fn call<'py>(
+    real: &Bound<'py, PyAny>,
+    row: &Row,
+    slf: &Bound<'py, PyAny>,
+    slots: &Slots<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let [Some(inbuf), Some(inoutbuf), ..] = slots else {
+        return Err(errors::unbound());
+    };
+    if reduce_local(slf, inbuf, inoutbuf)? {
+        return Ok(slf.py().None().into_bound(slf.py()));
+    }
+    delegate::invoke(real, row, slf, delegate::as_given(slots))
+}
 
 /// Combines `inbuf` into `inoutbuf`; `False` where the caller means raw memory, which is mpi4py's.
 ///
 /// # Errors
 /// What the arguments, MPI or a framework have to say.
-pub fn reduce_local(
+fn reduce_local(
     op: &Bound<'_, PyAny>,
     inbuf: &Bound<'_, PyAny>,
     inoutbuf: &Bound<'_, PyAny>,

@@ -6,6 +6,7 @@ mod lent;
 use tensor_comm::{CallKind, SendMode};
 
 use crate::collective::{Collective, Role, Rooted};
+use crate::lane::Flush;
 use crate::lend::Lend;
 use crate::params::{Default, Param, Takes};
 use lent::LENT;
@@ -27,6 +28,8 @@ pub enum Class {
     File,
     /// A Datatype.
     Datatype,
+    /// An operation of reductions.
+    Op,
 }
 
 impl Class {
@@ -40,6 +43,7 @@ impl Class {
             Class::Win => "Win",
             Class::File => "File",
             Class::Datatype => "Datatype",
+            Class::Op => "Op",
         }
     }
 }
@@ -53,10 +57,16 @@ pub enum Body {
     Recv,
     /// Does both at once.
     Sendrecv,
+    /// Takes a message out of the queue.
+    Mprobe,
     /// A collective operation.
     Collective(Collective),
     /// Starts a collective operation.
     Start(Collective),
+    /// Ends one-sided operations.
+    Flush(Flush),
+    /// Combines tensors of this process.
+    ReduceLocal,
     /// Lends its tensors to mpi4py's own method.
     Lend(Lend),
 }
@@ -116,6 +126,7 @@ const SENDRECV: &[Param] = &[
     may("recvtag", Takes::Int(Default::AnyTag)),
     STATUS,
 ];
+const PROBE: &[Param] = &[RECV[1], RECV[2], STATUS];
 const BCAST: &[Param] = &[need("buf", Takes::Either), ROOT];
 const PAIR: &[Param] = &[SENDBUF, RECVBUF];
 const PAIR_ROOT: &[Param] = &[SENDBUF, RECVBUF, ROOT];
@@ -157,13 +168,14 @@ use Rooted::{Bcast, Recv, Send};
 
 /// Point-to-point.
 #[rustfmt::skip]
-const MESSAGES: [Row; 6] = [
+const MESSAGES: [Row; 7] = [
     row("Send", SEND, "Blocking send.", Body::Send(SendMode::Standard)),
     row("Ssend", SEND, "Blocking send in synchronous mode.", Body::Send(SendMode::Synchronous)),
     row("Bsend", SEND, "Blocking send in buffered mode.", Body::Send(SendMode::Buffered)),
     row("Rsend", SEND, "Blocking send in ready mode.", Body::Send(SendMode::Ready)),
     row("Recv", RECV, "Blocking receive.", Body::Recv),
     row("Sendrecv", SENDRECV, "Send and receive a message.", Body::Sendrecv),
+    row("Mprobe", PROBE, "Blocking test for a matched message.", Body::Mprobe),
 ];
 
 /// The collectives, each with the name of its non-blocking form.
@@ -195,8 +207,29 @@ const ALIASES: [Row; 1] = [row(
     all(K::Barrier, Absent, Absent),
 )];
 
+const FLUSH: &[Param] = &[need("rank", RANK)];
+const REDUCE_LOCAL: &[Param] = &[
+    need("inbuf", Takes::Sent),
+    need("inoutbuf", Takes::Received),
+];
+
+const fn of(class: Class, row: Row) -> Row {
+    Row { class, ..row }
+}
+
+/// What concerns no other rank, or one that does nothing for it.
+#[rustfmt::skip]
+const ALONE: [Row; 5] = [
+    of(Class::Win, row("Flush", FLUSH, "Complete all outstanding RMA operations at a target.", Body::Flush(Flush::Rank))),
+    of(Class::Win, row("Flush_local", FLUSH, "Complete locally all outstanding RMA operations at a target.", Body::Flush(Flush::RankLocal))),
+    of(Class::Win, row("Flush_all", &[], "Complete all outstanding RMA operations at all targets.", Body::Flush(Flush::All))),
+    of(Class::Win, row("Flush_local_all", &[], "Complete locally all outstanding RMA operations at all targets.", Body::Flush(Flush::AllLocal))),
+    of(Class::Op, row("Reduce_local", REDUCE_LOCAL, "Apply a reduction operation to local data, which may be tensors.", Body::ReduceLocal)),
+];
+
 /// Number of native methods.
-pub const METHODS: usize = MESSAGES.len() + 2 * COLLECTIVES.len() + ALIASES.len() + LENT.len();
+pub const METHODS: usize =
+    MESSAGES.len() + 2 * COLLECTIVES.len() + ALIASES.len() + ALONE.len() + LENT.len();
 
 /// Every native method.
 pub static ROWS: [Row; METHODS] = rows();
@@ -227,6 +260,12 @@ const fn rows() -> [Row; METHODS] {
         rows[i] = ALIASES[a];
         i += 1;
         a += 1;
+    }
+    let mut n = 0;
+    while n < ALONE.len() {
+        rows[i] = ALONE[n];
+        i += 1;
+        n += 1;
     }
     let mut l = 0;
     while l < LENT.len() {

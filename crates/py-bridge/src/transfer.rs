@@ -169,12 +169,12 @@ impl Hold {
     pub fn new(lent: Lent) -> Hold {
         Hold { lent }
     }
-}
 
-#[pymethods]
-impl Hold {
     /// The operation is over.
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
+    ///
+    /// # Errors
+    /// The first of what a device or a framework has to say.
+    pub fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.lent.end(py)
     }
 }

@@ -18,6 +18,7 @@ mod place;
 pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod receives;
+mod recent;
 mod segment;
 pub(crate) mod settings;
 mod sharing;

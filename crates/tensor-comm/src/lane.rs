@@ -5,8 +5,11 @@
 //! any tensor. Whether a rank comes here is its own business: on the wire is what it would be there.
 
 mod blocks;
+mod local;
 mod messages;
+mod moving;
 mod reducing;
+mod typed;
 
 use std::sync::Arc;
 
@@ -20,12 +23,13 @@ use crate::error::{Error, Result};
 use crate::ground::settings::Settings;
 use crate::ground::state::State;
 use crate::immediate::Flight;
-use crate::native::{Extent, Native, Port};
-use crate::wiretype::{byte, moving_type};
+use crate::native::Native;
 use crate::{trace, watch};
 pub use blocks::Blocks;
-pub use messages::{Carried, is_open, recv, send, sendrecv};
+pub use local::reduce_local;
+pub use messages::{Carried, Replacing, is_open, matched, probe, recv, send, sendrecv};
 use reducing::Work;
+pub use typed::{Exchange, Typed};
 
 /// Collectives from which on it is known whether ranks share memory for small ones.
 const KNOWN: u64 = 64;
@@ -33,6 +37,13 @@ const KNOWN: u64 = 64;
 /// Bytes up to which a non-blocking collective is left to MPI and to who waits for it: the engine carries larger ones on
 /// while the caller computes.
 pub const SMALL: usize = 16 << 10;
+
+/// Whether elements are so few that working on them takes no time worth naming.
+#[inline]
+#[must_use]
+pub fn is_small(flat: &Flat) -> bool {
+    flat.bytes() <= SMALL
+}
 
 /// Elements of one dtype, one behind the other in host memory.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +82,10 @@ impl Flat {
         })
     }
 
-    fn meets(&self, other: &Flat) -> bool {
+    /// Whether the two share a byte.
+    #[inline]
+    #[must_use]
+    pub fn meets(&self, other: &Flat) -> bool {
         let (a, b) = (self.data.addr(), other.data.addr());
         a < b.wrapping_add(other.bytes()) && b < a.wrapping_add(self.bytes())
     }
@@ -119,7 +133,7 @@ impl End {
 pub struct Lane {
     comm: Comm,
     state: Option<Arc<State>>,
-    settings: Settings,
+    settings: &'static Settings,
     /// The number that the next call has.
     sequence: u64,
     /// Where MPI is called.
@@ -153,7 +167,7 @@ impl Lane {
         if trace::is_on() || watch::is_on() {
             return None;
         }
-        let settings = Settings::get().ok().filter(|settings| !settings.plain)?;
+        let settings = Settings::known().filter(|settings| !settings.plain)?;
         let comm = Comm::new(mpi, raw).ok()?;
         let alone = Lane {
             comm,
@@ -208,6 +222,16 @@ impl Lane {
         })
     }
 
+    /// A barrier, which has its number then; `None`, and nothing is done, where another thread has taken that.
+    #[inline]
+    pub fn barrier(self) -> Option<impl FnOnce() -> Result<()> + Send> {
+        let (mpi, on) = (self.comm.mpi(), self.on);
+        if self.state.is_some_and(|state| !state.takes(self.sequence)) {
+            return None;
+        }
+        Some(move || Ok(mpi.barrier(on)?))
+    }
+
     /// The call that these arguments make, which has its number then; `None`, and nothing is done, where it takes
     /// more than a call of MPI's. `counts`: what each rank receives of a `Reduce_scatter`.
     #[inline]
@@ -250,63 +274,6 @@ impl Lane {
             on: self.on,
             state: self.state,
         })
-    }
-
-    fn movement(&self, kind: CallKind, send: End, recv: End) -> Option<(Port, Port)> {
-        // How many equal blocks each side has; both sides meet in this rank's own.
-        let (sent, received) = match kind {
-            CallKind::Barrier | CallKind::Bcast | CallKind::Alltoallv => (1, 1),
-            CallKind::Gather | CallKind::Allgather => (1, self.size),
-            CallKind::Gatherv | CallKind::Allgatherv | CallKind::Scatterv => (1, 1),
-            CallKind::Scatter => (self.size, 1),
-            CallKind::Alltoall => (self.size, self.size),
-            _ => return None,
-        };
-        if let (Some(from), Some(into)) = (send.flat(), recv.flat()) {
-            let rank = self.rank as usize;
-            let own = (send.of(rank, sent)?, recv.of(rank, received)?);
-            if from.dtype != into.dtype || own.0 != own.1 || from.meets(into) {
-                return None;
-            }
-        }
-        let port = |end, blocks| self.port(end, blocks);
-        Some((port(send, sent)?, port(recv, received)?))
-    }
-
-    fn port(&self, end: End, blocks: usize) -> Option<Port> {
-        let mpi = self.comm.mpi();
-        match end {
-            End::Absent => Some(Port {
-                ptr: std::ptr::null_mut(),
-                extent: Extent::One(0),
-                datatype: byte(mpi),
-            }),
-            End::InPlace => None,
-            End::Flat(flat) => {
-                let wire = moving_type(mpi, flat.dtype, flat.itemsize()).ok()?;
-                let count = (flat.count / blocks) * wire.units;
-                let whole = flat.count.is_multiple_of(blocks) && i32::try_from(count).is_ok();
-                whole.then_some(Port {
-                    ptr: flat.data,
-                    extent: Extent::One(count as i64),
-                    datatype: wire.datatype,
-                })
-            }
-            End::Blocks(blocks) => {
-                let flat = *blocks.flat();
-                let wire = moving_type(mpi, flat.dtype, flat.itemsize()).ok()?;
-                let ranks = blocks.ranks();
-                if ranks != self.size {
-                    return None;
-                }
-                let numbers = blocks.in_units(wire.units)?;
-                Some(Port {
-                    ptr: flat.data,
-                    extent: Extent::Many { numbers, ranks },
-                    datatype: wire.datatype,
-                })
-            }
-        }
     }
 }
 

@@ -82,7 +82,7 @@ pub use immediate::{
 pub use immediate_p2p::{begin_recv, begin_send};
 pub use kernels::ReduceOp;
 pub use many::{Tensors, all_reduce_many, refuse_many};
-pub use own_op::own;
+pub use own_op::{library, own};
 pub use p2p::{SendMode, recv, send, sendrecv};
 pub use posted::{Counts, Flow, Posted, takes_device_memory};
 pub use reduce_local::reduce_local;

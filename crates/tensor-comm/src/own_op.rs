@@ -12,7 +12,8 @@ use crate::error::{Result, value_error};
 use crate::kernels::{ReduceOp, kernel};
 
 /// The library's predefined operation.
-pub(crate) const fn library(op: ReduceOp) -> BuiltinOp {
+#[must_use]
+pub const fn library(op: ReduceOp) -> BuiltinOp {
     match op {
         ReduceOp::Sum => BuiltinOp::Sum,
         ReduceOp::Prod => BuiltinOp::Prod,

@@ -78,7 +78,8 @@ pub unsafe fn reduce_local(mpi: &'static Mpi, input: &Part, inout: &Part, op: Op
     }
 }
 
-fn agreed(mpi: &Mpi, dtype: dlpack_core::DType, elements: usize, op: Op) -> Agreed {
+/// The reduction that it would be.
+pub(crate) fn agreed(mpi: &Mpi, dtype: dlpack_core::DType, elements: usize, op: Op) -> Agreed {
     use crate::agreed::AgreedOp;
     Agreed {
         kind: CallKind::Allreduce,

@@ -2,7 +2,14 @@
 
 use super::vectors::vector;
 use super::{Result, call, counted, with_table};
+use crate::handle::NativeHandle;
 use crate::{Comm, Datatype, Mpi, Op};
+use smallvec::SmallVec;
+
+/// Datatypes as the library has them.
+fn natives<H: NativeHandle>(types: &[Datatype]) -> SmallVec<[H; 16]> {
+    types.iter().map(|datatype| datatype.native()).collect()
+}
 
 impl Mpi {
     /// `MPI_Barrier`
@@ -193,6 +200,43 @@ impl Mpi {
         comm: Comm,
     ) -> Result<()> {
         vector!(self, "MPI_Alltoallv", alltoallv / alltoallv_c [] {sendcounts, sdispls, recvcounts, rdispls} (sendbuf.cast(), sendcounts, sdispls, sendtype.native(), recvbuf.cast(), recvcounts, rdispls, recvtype.native(), comm.native()))
+    }
+
+    /// `MPI_Alltoallw`: a Datatype for each rank, displacements in bytes.
+    ///
+    /// # Safety
+    /// - What MPI reads and writes on this rank is valid for as many elements as the counts say, from the displacements on;
+    ///   nothing else writes the one or touches the other during the call.
+    /// - Each array has one entry per rank of the (remote) group.
+    pub unsafe fn alltoallw(
+        &self,
+        sendbuf: *const u8,
+        (sendcounts, sdispls, sendtypes): (&[i32], &[i32], &[Datatype]),
+        recvbuf: *mut u8,
+        (recvcounts, rdispls, recvtypes): (&[i32], &[i32], &[Datatype]),
+        comm: Comm,
+    ) -> Result<()> {
+        let code = with_table!(self, |table| {
+            let (sendtypes, recvtypes) = (natives(sendtypes), natives(recvtypes));
+            // SAFETY:
+            // - The table holds the function of this prototype, for handles of this width.
+            // - Handles are live ones of this library: their constructors demand it.
+            // - Buffers are valid and arrays long enough by the contract of the enclosing unsafe fn.
+            unsafe {
+                (table.alltoallw)(
+                    sendbuf.cast(),
+                    sendcounts.as_ptr(),
+                    sdispls.as_ptr(),
+                    sendtypes.as_ptr(),
+                    recvbuf.cast(),
+                    recvcounts.as_ptr(),
+                    rdispls.as_ptr(),
+                    recvtypes.as_ptr(),
+                    comm.native(),
+                )
+            }
+        });
+        self.check("MPI_Alltoallw", code)
     }
 
     /// `MPI_Reduce`

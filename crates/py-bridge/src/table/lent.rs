@@ -5,6 +5,7 @@ use tensor_comm::{Flow, SendMode};
 use super::{Body, Class, OP, PAIR, RANK, RECV, RECVBUF, ROOT, Row, SEND, SENDBUF, SENDRECV};
 use super::{SOURCE, STATUS, may, need};
 use crate::collective::Role;
+use crate::lane::{OneSided, Short};
 use crate::lend::{Form, Gives, Lend, Peers, Sides};
 use crate::params::{Default, Param, Takes};
 use crate::post::Post;
@@ -26,7 +27,22 @@ const fn row(
             form,
             gives,
             post: None,
+            short: None,
         }),
+    }
+}
+
+/// A row that has a short way.
+const fn short(short: Short, row: Row) -> Row {
+    match row.body {
+        Body::Lend(lend) => Row {
+            body: Body::Lend(Lend {
+                short: Some(short),
+                ..lend
+            }),
+            ..row
+        },
+        _ => row,
     }
 }
 
@@ -41,6 +57,7 @@ const fn posted(
         form: ELEMENTS,
         gives: Request,
         post: Some(post),
+        short: None,
     };
     Row {
         name,
@@ -171,8 +188,8 @@ pub(super) const LENT: &[Row] = &[
     posted("Irecv", IRECV, Post::Recv, "Nonblocking receive."),
     row(Comm, "Isendrecv", ISENDRECV, ELEMENTS, Request, "Nonblocking send and receive."),
     row(Comm, "Isendrecv_replace", IREPLACE, ELEMENTS, Request, "Nonblocking send and receive in the same memory."),
-    row(Comm, "Sendrecv_replace", REPLACE, ELEMENTS, Result, "Send and receive in the same memory."),
-    row(Message, "Recv", MATCHED, ELEMENTS, Result, "Blocking receive of matched message."),
+    short(Short::Replace, row(Comm, "Sendrecv_replace", REPLACE, ELEMENTS, Result, "Send and receive in the same memory.")),
+    short(Short::Matched, row(Message, "Recv", MATCHED, ELEMENTS, Result, "Blocking receive of matched message.")),
     row(Message, "Irecv", IMATCHED, ELEMENTS, Request, "Nonblocking receive of matched message."),
     row(Comm, "Send_init", SEND, DENSE, Persistent, "Create a persistent request for a standard send."),
     row(Comm, "Ssend_init", SEND, DENSE, Persistent, "Create a persistent request for a synchronous send."),
@@ -197,7 +214,7 @@ pub(super) const LENT: &[Row] = &[
     row(Comm, "Reduce_scatter_init", COUNTS_INIT, DENSE, Persistent, "Persistent reduction and scatter."),
     row(Intracomm, "Scan_init", OP_INIT, DENSE, Persistent, "Persistent inclusive scan."),
     row(Intracomm, "Exscan_init", OP_INIT, DENSE, Persistent, "Persistent exclusive scan."),
-    row(Comm, "Alltoallw", PAIR, Types, Result, "All to all, with a count, a displacement and a Datatype per process."),
+    short(Short::Typed, row(Comm, "Alltoallw", PAIR, Types, Result, "All to all, with a count, a displacement and a Datatype per process.")),
     row(Comm, "Ialltoallw", PAIR, Types, Request, "Nonblocking all to all, with a count, a displacement and a Datatype per process."),
     row(Topocomm, "Neighbor_allgather", PAIR, near(Whole, Blocks), Result, "Gather from the neighbors."),
     row(Topocomm, "Neighbor_allgatherv", PAIR, near(Whole, Vector), Result, "Gather from the neighbors, with a count for each."),
@@ -214,9 +231,9 @@ pub(super) const LENT: &[Row] = &[
     row(Topocomm, "Neighbor_alltoall_init", PAIR_INIT, near_dense(Blocks, Blocks), Persistent, "Persistent block to and from each neighbor."),
     row(Topocomm, "Neighbor_alltoallv_init", PAIR_INIT, near_dense(Vector, Vector), Persistent, "Persistent block to and from each neighbor, with a count for each."),
     row(Topocomm, "Neighbor_alltoallw_init", PAIR_INIT, Types, Persistent, "Persistent block to and from each neighbor, with a count and a Datatype for each."),
-    row(Win, "Put", PUT, Memory, Later, "Put data into a memory window on a remote process."),
-    row(Win, "Get", GET, Memory, Later, "Get data from a memory window on a remote process."),
-    row(Win, "Accumulate", ACCUMULATE, Memory, Later, "Combine data into a memory window on a remote process."),
+    short(Short::OneSided(OneSided::Put), row(Win, "Put", PUT, Memory, Later, "Put data into a memory window on a remote process.")),
+    short(Short::OneSided(OneSided::Get), row(Win, "Get", GET, Memory, Later, "Get data from a memory window on a remote process.")),
+    short(Short::OneSided(OneSided::Accumulate), row(Win, "Accumulate", ACCUMULATE, Memory, Later, "Combine data into a memory window on a remote process.")),
     row(Win, "Get_accumulate", GET_ACCUMULATE, Memory, Later, "Fetch data from a remote window and combine data into it."),
     row(Win, "Fetch_and_op", FETCH, Memory, Later, "Fetch one element from a remote window and combine another into it."),
     row(Win, "Compare_and_swap", SWAP, Memory, Later, "Compare one element in a remote window and swap it."),
@@ -258,8 +275,8 @@ pub(super) const LENT: &[Row] = &[
     row(File, "Write_at_all_end", WRITE, Memory, End, "Complete a split collective write using explicit offset."),
     row(File, "Read_ordered_end", READ, Memory, End, "Complete a split collective read using shared file pointer."),
     row(File, "Write_ordered_end", WRITE, Memory, End, "Complete a split collective write using shared file pointer."),
-    row(Datatype, "Pack", PACK, PACKING, Result, "Pack into contiguous memory according to datatype."),
-    row(Datatype, "Unpack", UNPACK, UNPACKING, Result, "Unpack from contiguous memory according to datatype."),
+    short(Short::Pack(Flow::Out), row(Datatype, "Pack", PACK, PACKING, Result, "Pack into contiguous memory according to datatype.")),
+    short(Short::Pack(Flow::In), row(Datatype, "Unpack", UNPACK, UNPACKING, Result, "Unpack from contiguous memory according to datatype.")),
     row(Datatype, "Pack_external", PACK_EXTERNAL, PACKING, Result, "Pack into contiguous memory according to datatype, in the portable representation."),
     row(Datatype, "Unpack_external", UNPACK_EXTERNAL, UNPACKING, Result, "Unpack from contiguous memory according to datatype, in the portable representation."),
 ];

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::error::{Error, Result, value_error};
+use crate::error::{Result, value_error};
 
 /// When collectives compare their fingerprints before they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -181,10 +181,19 @@ impl Settings {
     /// # Errors
     /// [`crate::Error::Value`] for a value that is none of those documented.
     pub fn get() -> Result<Settings> {
-        static SETTINGS: OnceLock<std::result::Result<Settings, Error>> = OnceLock::new();
-        SETTINGS
-            .get_or_init(|| Settings::read(|name| std::env::var(name).ok()))
-            .clone()
+        Settings::read_once().clone()
+    }
+
+    /// The same, where they are as documented.
+    #[inline]
+    pub(crate) fn known() -> Option<&'static Settings> {
+        Settings::read_once().as_ref().ok()
+    }
+
+    #[inline]
+    fn read_once() -> &'static Result<Settings> {
+        static SETTINGS: OnceLock<Result<Settings>> = OnceLock::new();
+        SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok()))
     }
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings> {

@@ -18,6 +18,7 @@ use super::place::Places;
 use super::private::{self, Private};
 use super::process;
 use super::receives::Receives;
+use super::recent;
 use super::settings::{Aware, Choice, Settings};
 use super::turns::Turns;
 use crate::agreed::{Place, Standing};
@@ -127,8 +128,17 @@ impl State {
     }
 
     /// The state of a communicator that has one.
+    #[inline]
     pub fn existing(comm: Comm) -> Result<Option<Arc<State>>> {
-        State::found(comm, keyval(comm)?)
+        let asked = recent::Asked::about(comm.raw());
+        if let Some(state) = asked.known() {
+            return Ok(Some(state));
+        }
+        let found = State::found(comm, keyval(comm)?)?;
+        if let Some(state) = &found {
+            asked.found(state);
+        }
+        Ok(found)
     }
 
     fn found(comm: Comm, keyval: Keyval) -> Result<Option<Arc<State>>> {
@@ -470,6 +480,7 @@ unsafe extern "C" fn delete(value: *mut c_void) {
     // SAFETY:
     // - `value` is the strong count that `State::of` gave to MPI, taken back here once.
     let state = unsafe { Arc::from_raw(value.cast::<State>().cast_const()) };
+    recent::forget();
     state.leave();
 }
 

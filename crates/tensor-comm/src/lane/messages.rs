@@ -1,8 +1,9 @@
 //! The short way of messages. Knows no communicator's collectives.
 
-use mpi_runtime::{Mpi, StatusBuf, StatusPtr};
+use mpi_runtime::{Message, Mpi, StatusBuf, StatusPtr};
+use smallvec::SmallVec;
 
-use super::Flat;
+use super::{Flat, SMALL};
 use crate::arrival::{self, Room};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -169,6 +170,126 @@ pub unsafe fn sendrecv(
         )
     };
     judged(comm, room, done, status)
+}
+
+/// A message that takes the place of the one that is sent.
+pub struct Replacing {
+    room: Carried,
+    /// What is sent, apart from the room.
+    copy: SmallVec<[u8; 512]>,
+    sent: Carried,
+}
+
+impl Replacing {
+    /// Sends these elements, and receives in their place; `None` where they are many.
+    ///
+    /// # Safety
+    /// - The elements are there and writable until this goes, and nobody else touches them.
+    #[inline]
+    #[must_use]
+    pub unsafe fn new(mpi: &Mpi, flat: Flat) -> Option<Replacing> {
+        let bytes = Some(flat.bytes()).filter(|&bytes| bytes <= SMALL)?;
+        // SAFETY:
+        // - the caller's promise.
+        let elements = unsafe { std::slice::from_raw_parts(flat.data, bytes) };
+        Some(Replacing {
+            room: Carried::received(mpi, flat)?,
+            copy: SmallVec::from_slice(elements),
+            sent: Carried::sent(mpi, flat)?,
+        })
+    }
+
+    /// Sends to `dest` and receives from `source`, with their tags.
+    ///
+    /// # Errors
+    /// As for [`recv`].
+    ///
+    /// # Safety
+    /// - `status` is ignored or a writable status of this library.
+    #[inline]
+    pub unsafe fn run(
+        &mut self,
+        comm: Comm,
+        dest: (i32, i32),
+        source: (i32, i32),
+        status: StatusPtr,
+    ) -> Result<()> {
+        let mut sent = self.sent;
+        sent.flat.data = self.copy.as_mut_ptr();
+        let ((dest, sendtag), (source, recvtag)) = (dest, source);
+        // SAFETY:
+        // - `new`'s promise, and the caller's; the copy is as long as the elements.
+        unsafe {
+            sendrecv(
+                comm,
+                (sent, dest, sendtag),
+                (self.room, source, recvtag),
+                status,
+            )
+        }
+    }
+}
+
+/// Takes a message out of the queue, which must be received: itself, and where the library writes past a room that is too
+/// small ([`arrival::overruns`]) its length in bytes, if that can be told.
+///
+/// # Errors
+/// What MPI reports.
+///
+/// # Safety
+/// - `status` is ignored or a writable status of this library.
+#[inline]
+pub unsafe fn probe(
+    comm: Comm,
+    source: i32,
+    tag: i32,
+    status: StatusPtr,
+) -> Result<(Message, Option<usize>)> {
+    let mut own = StatusBuf::new();
+    let status = crate::p2p::filled(status, &mut own);
+    let mpi = comm.mpi();
+    // SAFETY:
+    // - the status is the caller's or our own.
+    let message = unsafe { mpi.mprobe(source, tag, comm.raw(), status) }?;
+    if !arrival::overruns(mpi) {
+        return Ok((message, None));
+    }
+    // SAFETY:
+    // - MPI has filled it in.
+    let came = unsafe { Arrived::of(mpi, status) };
+    // Whatever went wrong there, the message is to be received.
+    Ok((message, came.ok().and_then(|came| came.bytes)))
+}
+
+/// Receives a message that was taken out of the queue.
+///
+/// # Errors
+/// As for [`recv`].
+///
+/// # Safety
+/// - As for [`recv`]; where the library writes past the room ([`arrival::overruns`]) the message is known to fit.
+/// - `message` has not been received yet.
+#[inline]
+pub unsafe fn matched(
+    mpi: &Mpi,
+    room: Carried,
+    message: &mut Message,
+    status: StatusPtr,
+) -> Result<()> {
+    let mut own = StatusBuf::new();
+    let status = crate::p2p::filled(status, &mut own);
+    let (data, count, datatype) = (room.flat.data, room.count, room.datatype);
+    // SAFETY:
+    // - the caller's promise; the status is the caller's or our own.
+    let done = unsafe { mpi.mrecv(data, count, datatype, message, status) };
+    // SAFETY:
+    // - MPI has filled this status in, or it is as it was made.
+    let came = unsafe { Arrived::of(mpi, status) };
+    match (done, came) {
+        (Ok(()), Ok(came)) => room.capacity().judge(mpi, came),
+        (Err(error), Ok(came)) => Err(room.capacity().explain(mpi, error.into(), came)),
+        (done, Err(why)) => done.map_err(Error::from).and(Err(why)),
+    }
 }
 
 /// What became of a receive, by what MPI says and by the status that it has filled in.
