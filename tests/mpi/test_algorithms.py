@@ -283,6 +283,39 @@ def test_torch_is_told_of_each_of_many(comm):
     assert all((t == comm.size * (comm.size + 1) // 2).all() for t in tensors)
 
 
+def alike(rng):
+    """torch tensors of few kinds that lie anywhere in their storages."""
+    made = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.complex64, torch.uint8):
+        for shape in ((7,), (3, 5), (2, 3, 4), (2, 3, 4, 5), (), (1, 1, 1, 6)):
+            count = int(np.prod(shape))
+            first = int(rng.integers(0, 50))
+            room = torch.zeros(first + count + 3).to(dtype)
+            made.append(room[first : first + count].view(shape))
+    made += [torch.nn.Parameter(torch.ones(n)) for n in (1, 1000)]
+    with torch.inference_mode():
+        made.append(torch.ones(12))
+    made.append(torch.ones(2, 3, 4, 5).contiguous(memory_format=torch.channels_last))
+    made.append(torch.ones(6, 5).t())
+    return made
+
+
+def test_many_of_a_kind(comm, rng):
+    """Those of a kind that was seen before are recognised, wherever they lie; nothing else is."""
+    for _ in range(3):
+        tensors = alike(comm.bcast(rng))
+        for i in rng.permutation(len(tensors)):  # in any order on this rank
+            with torch.inference_mode(tensors[i].is_inference()), torch.no_grad():
+                tensors[i].copy_(torch.arange(tensors[i].numel()).view(tensors[i].shape) % 5)
+        dlmpi.allreduce_many(tensors, comm=comm)
+        for tensor in tensors:
+            expected = torch.arange(tensor.numel()).view(tensor.shape) % 5 * comm.size
+            assert (tensor.detach().to(torch.complex64) == expected).all()
+            room = tensor.detach().untyped_storage()
+            outside = torch.tensor([], dtype=tensor.dtype).set_(room).to(torch.complex64).sum()
+            assert outside == expected.sum()
+
+
 def test_many_of_awkward_lengths(comm, rng):
     """Pieces shorter than a step are brought together first, others combined where they lie."""
     lengths = rng.integers(1, 5000, 200) // rng.choice([1, 50, 5000], 200) + 1

@@ -53,11 +53,8 @@ pub trait Exporter: Send + Sync {
         None
     }
 
-    /// Asks what must be known before [`Exporter::lend_flat`], and would run Python code there.
-    fn attend(&self, _py: Python<'_>, _order: &mut StreamOrder) {}
-
     /// The elements of `obj`, for writing, where they are as simple as for [`Exporter::flat`], but that what keeps their
-    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] may have to hear. Runs no Python code.
+    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] may have to hear.
     fn lend_flat(
         &self,
         obj: &Bound<'_, PyAny>,

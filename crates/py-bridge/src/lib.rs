@@ -38,7 +38,6 @@ pub mod ending;
 pub mod errors;
 pub mod format;
 pub mod framework;
-pub mod gc;
 pub mod generic;
 pub mod interface;
 pub mod interrupt;

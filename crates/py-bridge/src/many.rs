@@ -9,7 +9,6 @@ use tensor_comm::{Comm, Error, Tensors};
 
 use crate::collective::operation;
 use crate::framework::{Exporter, Intent};
-use crate::gc;
 use crate::loan::{Held, Wrote};
 use crate::order::StreamOrder;
 use crate::{errors, interrupt, mpi4py, registry};
@@ -81,32 +80,24 @@ impl<'py> Lent<'py> {
             told: Vec::new(),
             all: all.clone(),
         };
-        let (mut last, mut pause) = (None, None);
+        let mut last: Option<Last<'_>> = None;
         for (i, tensor) in all.iter_borrowed().enumerate() {
             let exporter = match &last {
                 Some((ty, exporter)) if is_of(&tensor, ty) => exporter,
                 _ => {
-                    pause = None;
                     let exporter = registry::exporter(&tensor)
                         .map_err(|error| error.named(py, &format!("tensors[{i}]")))?;
-                    exporter.attend(py, &mut order);
-                    let found: Last<'_> = (tensor.get_type(), exporter);
-                    &last.insert(found).1
+                    &last.insert((tensor.get_type(), exporter)).1
                 }
             };
-            pause.get_or_insert_with(|| gc::Pause::begin(py));
             match exporter.lend_flat(&tensor, &mut order, &mut lent.kept) {
                 Some(flat) => {
                     lent.list.push_flat(flat);
                     lent.will_tell(i, exporter.wrote());
                 }
-                None => {
-                    pause = None;
-                    lent.add(i, &**exporter, &tensor, &mut order)?;
-                }
+                None => lent.add(i, &**exporter, &tensor, &mut order)?,
             }
         }
-        drop(pause);
         order.wait(py)?;
         Ok(lent)
     }
@@ -139,11 +130,9 @@ impl<'py> Lent<'py> {
         }
     }
 
-    /// The memory was written: gives back what kept it, and tells each framework as few times as can be.
+    /// The memory was written: tells each framework as few times as can be.
     fn wrote(self) -> PyResult<()> {
         let Lent { all, held, .. } = self;
-        // First: Python's next new object would set its collector off while there are so many.
-        drop(self.kept);
         let mut done = Held::all_wrote(&held, all.py());
         for (wrote, told) in self.told {
             let told = match told.len() == all.len() {

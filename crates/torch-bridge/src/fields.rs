@@ -2,7 +2,8 @@
 //! methods, each of which costs as much as everything else that a small message needs. Where it lies is found by
 //! comparing objects with what their methods say; where that leaves a doubt, nothing is read.
 //!
-//! Reads two things only: the negative bit, and a storage's first byte and length. Writes nothing.
+//! Reads two things only: the negative bit, and a storage's first byte and length; `flats.rs` reads more of tensors that
+//! are alike. Writes nothing.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +17,13 @@ use pyo3::types::{PyDict, PyList};
 const INNER: usize = 2;
 /// Words of torch's own objects that are looked at: each is longer in every torch that has the exchange API, in which
 /// a tensor's inner object has at least 24 words and a storage's at least 9.
-const TENSOR_WORDS: usize = 24;
-const STORAGE_WORDS: usize = 9;
+pub(crate) const TENSOR_WORDS: usize = 24;
+pub(crate) const STORAGE_WORDS: usize = 9;
 
 /// Where what is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
-    keys: usize,
+    pub(crate) keys: usize,
     negative: u64,
     /// Address of `torch.UntypedStorage`: what a subclass or a function mode gives instead is something else.
     storage: usize,
@@ -98,7 +99,7 @@ impl Fields {
 /// # Safety
 /// - It is one of torch's objects for which this was compared.
 #[inline]
-unsafe fn inner(object: &Bound<'_, PyAny>) -> Option<*mut u64> {
+pub(crate) unsafe fn inner(object: &Bound<'_, PyAny>) -> Option<*mut u64> {
     // SAFETY:
     // - by the caller's promise; the object is held.
     let inner = unsafe { (*object.as_ptr().cast::<Outer>()).inner };
@@ -110,7 +111,7 @@ unsafe fn inner(object: &Bound<'_, PyAny>) -> Option<*mut u64> {
 /// # Safety
 /// - The object has so many words.
 #[inline]
-unsafe fn word(inner: *mut u64, at: usize) -> Option<u64> {
+pub(crate) unsafe fn word(inner: *mut u64, at: usize) -> Option<u64> {
     // SAFETY:
     // - by the caller's promise; torch's objects are aligned. Another thread may change the word while torch has let
     //   go of the interpreter, so it is read as an atomic.
@@ -166,12 +167,15 @@ fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
     })
 }
 
-fn missing(name: &str) -> PyErr {
+pub(crate) fn missing(name: &str) -> PyErr {
     pyo3::exceptions::PyKeyError::new_err(name.to_owned())
 }
 
 /// The words of an object's inner one, if that is where the object says.
-fn compared<const WORDS: usize>(object: &Bound<'_, PyAny>, told: u64) -> Option<Vec<u64>> {
+pub(crate) fn compared<const WORDS: usize>(
+    object: &Bound<'_, PyAny>,
+    told: u64,
+) -> Option<Vec<u64>> {
     // SAFETY:
     // - `find` has seen that such objects are as large as `Outer`; the word leads nowhere before it was compared.
     let inner = unsafe { inner(object) }?;
@@ -184,7 +188,7 @@ fn compared<const WORDS: usize>(object: &Bound<'_, PyAny>, told: u64) -> Option<
 }
 
 /// The only one there is.
-fn only(mut found: impl Iterator<Item = usize>) -> Option<usize> {
+pub(crate) fn only(mut found: impl Iterator<Item = usize>) -> Option<usize> {
     let first = found.next()?;
     found.next().is_none().then_some(first)
 }

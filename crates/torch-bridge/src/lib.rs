@@ -17,6 +17,8 @@ mod exchange;
 #[cfg(feature = "python")]
 mod fields;
 #[cfg(feature = "python")]
+mod flats;
+#[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
 pub use {all_reduce::AllReduce, python::Torch};

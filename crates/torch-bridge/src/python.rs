@@ -17,6 +17,7 @@ use pyo3::types::{PyTuple, PyType};
 use crate::check;
 use crate::exchange::Exchange;
 use crate::fields::Fields;
+use crate::flats::Places;
 
 /// PyTorch.
 pub struct Torch;
@@ -37,6 +38,7 @@ impl Framework for Torch {
             fields,
             forms: CallForms::default(),
             plain: fields.is_some() && is_plain(ty)?,
+            places: fields.and_then(|fields| Places::get(ty.py(), fields)),
         })))
     }
 }
@@ -48,6 +50,7 @@ struct Tensor {
     forms: CallForms,
     /// No Python code of a subclass hears of what is asked.
     plain: bool,
+    places: Option<Places>,
 }
 
 impl Exporter for Tensor {
@@ -71,11 +74,6 @@ impl Exporter for Tensor {
         })
     }
 
-    fn attend(&self, py: Python<'_>, order: &mut StreamOrder) {
-        // Who cannot be told now is asked again, and heard.
-        let _ = order.pins(|| cuda_is_initialized(py));
-    }
-
     #[inline]
     fn lend_flat(
         &self,
@@ -84,15 +82,20 @@ impl Exporter for Tensor {
         kept: &mut Vec<Py<PyAny>>,
     ) -> Option<Flat> {
         let (exchange, fields) = (self.exchange.filter(|_| self.plain)?, self.fields?);
-        // SAFETY:
-        // - the registry gives this exporter instances of torch.Tensor alone.
-        let negative = unsafe { fields.is_negative(obj) }?;
-        if negative || order.pins(|| cuda_is_initialized(obj.py())).ok()? {
+        if order.pins(|| cuda_is_initialized(obj.py())).ok()? {
             return None;
         }
         // The storage first: nothing may free the memory between the look at it and the hold.
         let storage = check::storage(obj).ok()?;
-        let flat = exchange.flat(obj)?;
+        // SAFETY:
+        // - the registry gives this exporter instances of torch.Tensor alone.
+        let known = self
+            .places
+            .and_then(|places| unsafe { places.flat(obj, &storage) });
+        let flat = match known {
+            Some(flat) => flat,
+            None => self.ask(exchange, fields, obj, &storage)?,
+        };
         let (start, held) = fields.extent(&storage)?;
         let since = flat.data.addr().checked_sub(start)?;
         if since.checked_add(flat.bytes())? > held {
@@ -108,6 +111,29 @@ impl Exporter for Tensor {
 }
 
 impl Tensor {
+    /// The elements of a tensor that torch says is flat, and remembers its kind.
+    #[cold]
+    fn ask(
+        &self,
+        exchange: Exchange,
+        fields: Fields,
+        obj: &Bound<'_, PyAny>,
+        storage: &Bound<'_, PyAny>,
+    ) -> Option<Flat> {
+        // SAFETY:
+        // - the registry gives this exporter instances of torch.Tensor alone.
+        if unsafe { fields.is_negative(obj) }? {
+            return None;
+        }
+        let flat = exchange.flat(obj)?;
+        if let Some(places) = self.places {
+            // SAFETY:
+            // - as above.
+            unsafe { places.learn(obj, storage, &flat) };
+        }
+        Some(flat)
+    }
+
     fn lend(
         &self,
         obj: &Bound<'_, PyAny>,
