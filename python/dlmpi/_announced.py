@@ -28,17 +28,6 @@ _announce, _announce_at = _native.announce, _native.announce_at
 _NOTHING = nullcontext()
 
 
-def _bcast(real: Any, kind: _native.Kind) -> Callable[..., Any]:
-    def bcast(self: Any, obj: Any, root: int = 0) -> Any:
-        call = _announce(self, kind, root)
-        if call is None:
-            return real(self, obj, root)
-        with call:
-            return real(self, obj, root)
-
-    return bcast
-
-
 def _to_root(real: Any, kind: _native.Kind) -> Callable[..., Any]:
     def method(self: Any, sendobj: Any, root: int = 0) -> Any:
         call = _announce(self, kind, root)
@@ -85,9 +74,7 @@ def _reduce(real: Any, kind: _native.Kind) -> Callable[..., Any]:
 
 #: Methods of objects, whose calls are short: each by its parameters.
 _OBJECTS: dict[str, Callable[[Any, _native.Kind], Callable[..., Any]]] = {
-    "bcast": _bcast,
     "gather": _to_root,
-    "scatter": _to_root,
     "allgather": _to_all,
     "alltoall": _to_all,
     "neighbor_allgather": _to_all,
@@ -211,6 +198,7 @@ TABLE: dict[type, dict[str, _Row]] = {
 
 #: All methods that are announced here, by the names that errors give them.
 METHODS = (
+    *("bcast", "scatter"),  # which announce themselves
     *_OBJECTS,
     *(_title(base, name) for base, rows in TABLE.items() for name in rows),
 )

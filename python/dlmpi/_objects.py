@@ -10,33 +10,31 @@ method does it all. Knows nothing of how objects are pickled.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import pickle as _stock
 import struct
 from collections.abc import Callable, Iterable
-from itertools import accumulate
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
 import mpi4py
 
 from dlmpi import _native, _pickle
 from dlmpi._bound import mpi
+from dlmpi._rooms import Counts, Gathered, Room, count, joined
 
 __all__ = ["METHODS", "pickle"]
 
 #: Objects without tensors: for these mpi4py's way is the shortest. The messages are the same, so a
 #: rank chooses by what it gives; tensors that others send it then are copied once more.
 is_builtin = _native.is_builtin
-#: Counts of derived types are `int` on older libraries.
-_BLOCK = 1 << 30
 
 
 def _dumps(obj: Any, protocol: int | None, buffer_callback: Any) -> bytes:
     """`pickle.dumps` by the rules for tensors."""
     ours = buffer_callback is None and protocol is not None and protocol >= 5
     if ours:
-        return _joined(_pickle.dump(obj))
+        return joined(_pickle.dump(obj))
     return _stock.dumps(obj, protocol, buffer_callback=buffer_callback)
 
 
@@ -68,6 +66,7 @@ class _Pickle(mpi.Pickle):
     ) -> None:
         super().__init__(dumps, loads, protocol, threshold)
         self._functions = dumps in (None, _stock.dumps) and loads in (None, _stock.loads)
+        _native.set_stock_pickle(self._functions)
         if self._functions:
             _install(protocol, threshold)
         else:
@@ -120,6 +119,7 @@ def _made_pickle() -> _Pickle:
     # What was set before, by the environment or by the program, stays.
     made = _Pickle.__new__(_Pickle)
     made._functions = _is_stock()
+    _native.set_stock_pickle(made._functions)
     if made._functions:
         _install(mpi.pickle.PROTOCOL, mpi.pickle.THRESHOLD)
     return made
@@ -141,99 +141,13 @@ pickle = _made_pickle()
 _lock: Callable[..., Any] = getattr(mpi, "_comm_lock", lambda *_: contextlib.nullcontext())
 
 
-class _Anchor(ctypes.c_char * 1):  # type: ignore[misc]
-    """What a request of mpi4py's holds until it is complete, and what we hang the parts on."""
-
-    parts: Any
-
-
-class _Gathered:
-    """The parts of a pickle as one message: `[anchor, 1, type]`, or the only part as it is."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        blocks = [memoryview(part).cast("B") for part in map(_raw, parts)]
-        self.size = sum(block.nbytes for block in blocks)
-        self.type: Any = None
-        if len(blocks) == 1 and self.size <= _BLOCK:
-            self.message: list[Any] = [blocks[0], self.size, mpi.BYTE]
-            return
-        self.anchor = _Anchor()
-        self.anchor.parts = parts
-        base = mpi.Get_address(self.anchor)
-        lengths, places = [], []
-        for block in blocks:
-            if not block.nbytes:
-                continue
-            start = mpi.Get_address(block) - base
-            for offset in range(0, block.nbytes, _BLOCK):
-                lengths.append(min(_BLOCK, block.nbytes - offset))
-                places.append(start + offset)
-        self.type = mpi.BYTE.Create_hindexed(lengths, places).Commit()
-        self.message = [self.anchor, 1, self.type]
-
-    def __enter__(self) -> _Gathered:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        if self.type is not None:
-            self.type.Free()  # MPI keeps it for operations under way
-
-
-def _raw(part: Any) -> Any:
-    return part.raw() if isinstance(part, _stock.PickleBuffer) else part
-
-
-class _Room:
-    """Aligned memory for messages, one behind the other."""
-
-    def __init__(self, sizes: list[int]) -> None:
-        self.sizes = sizes
-        self.types: list[Any] = []
-        if sum(sizes) < _pickle.WHOLE:
-            # No tensor lies in these messages.
-            self.starts = [0, *accumulate(sizes)][:-1]
-            self.memory = memoryview(bytearray(sum(sizes)))
-            return
-        align = _pickle.ALIGNMENT
-        ends = list(accumulate(-(-size // align) * align for size in sizes))
-        total = (ends[-1] if ends else 0) + align
-        memory: Any = mpi.buffer.allocate(total)
-        skip = -memory.address % align
-        self.memory = memoryview(memory)[skip:]
-        self.starts = [0, *ends[:-1]]
-
-    def message(self, index: int = 0) -> list[Any]:
-        """Return the room of one message, as a receive buffer."""
-        start, size = self.starts[index], self.sizes[index]
-        room = self.memory[start : start + size]
-        if size <= _BLOCK:
-            return [room, size, mpi.BYTE]
-        whole, rest = divmod(size, _BLOCK)
-        places = [block * _BLOCK for block in range(whole + 1)]
-        self.types.append(mpi.BYTE.Create_hindexed([_BLOCK] * whole + [rest], places).Commit())
-        return [room, 1, self.types[-1]]
-
-    def messages(self) -> list[Any]:
-        """Return the rooms of all messages, as the receive buffer of a collective."""
-        return [self.memory, (self.sizes, self.starts), mpi.BYTE]
-
-    def objects(self) -> list[Any]:
-        """Return what has arrived; nothing has where the size is 0."""
-        for datatype in self.types:
-            datatype.Free()
-        found = []
-        for start, size in zip(self.starts, self.sizes, strict=True):
-            found.append(_pickle.load(self.memory[start : start + size]) if size else None)
-        return found
-
-
 def _sender(name: str, upper: str) -> Callable[..., Any]:
     real, send = getattr(mpi.Comm, name), getattr(mpi.Comm, upper)
 
     def method(self: Any, obj: Any, dest: int, tag: int = 0) -> Any:
         if is_builtin(obj) or dest == mpi.PROC_NULL or not pickle.is_ours():
             return real(self, obj, dest, tag)
-        with _Gathered(_pickle.dump(obj)) as gathered:
+        with Gathered(_pickle.dump(obj)) as gathered:
             return send(self, gathered.message, dest, tag)
 
     return method
@@ -271,12 +185,19 @@ def _recv(
         return _in_room(lambda room: mpi.Comm.recv(self, room, source, tag, status), buf)
     found = status if status is not None else mpi.Status()
     message = mpi.Comm.mprobe(self, source, tag, found)
-    size = found.Get_elements(mpi.BYTE)
+    return _recv_rest(message, found.Get_elements(mpi.BYTE), status)
+
+
+def _recv_rest(message: Any, size: int, status: Any) -> Any:
+    """Receive a message that has been matched."""
     if size < _pickle.WHOLE:
         return message.recv(status)  # no tensor lies in it
-    room = _Room([size])
+    room = Room([size])
     mpi.Message.Recv(message, room.message(), status)
     return room.objects()[0]
+
+
+_real_sendrecv = mpi.Comm.sendrecv
 
 
 def _sendrecv(  # noqa: PLR0917 -- mpi4py's
@@ -292,6 +213,8 @@ def _sendrecv(  # noqa: PLR0917 -- mpi4py's
     if is_builtin(sendobj):
         source = mpi.ANY_SOURCE if source is None else source
         recvtag = mpi.ANY_TAG if recvtag is None else recvtag
+        if recvbuf is None:
+            return _real_sendrecv(self, sendobj, dest, sendtag, None, source, recvtag, status)
         sent = (sendobj, dest, sendtag)
         return _in_room(
             lambda room: mpi.Comm.sendrecv(self, *sent, room, source, recvtag, status), recvbuf
@@ -302,31 +225,14 @@ def _sendrecv(  # noqa: PLR0917 -- mpi4py's
     return received
 
 
-def _count(size: int) -> list[Any]:
-    return [struct.pack("q", size), 1, mpi.COUNT]
-
-
-class _Counts:
-    """Room for one count per rank."""
-
-    def __init__(self, number: int) -> None:
-        self.memory = bytearray(8 * number)
-        self.message = [self.memory, 1, mpi.COUNT]
-
-    def values(self) -> list[int]:
-        return list(struct.unpack(f"{len(self.memory) // 8}q", self.memory))
-
-
-def _joined(parts: list[Any]) -> bytes:
-    return b"".join(map(_raw, parts))
-
-
-def _listed(objects: Any, size: int) -> list[list[Any]]:
+def _listed(objects: Any, size: int) -> list[bytes]:
     """Return the pickles of one object per rank."""
     items = [None] * size if objects is None else list(objects)
     if len(items) != size:
         raise ValueError(f"expecting {size} items, got {len(items)}")
-    return [_pickle.dump(item) for item in items]
+    if pickle.is_ours():
+        return [joined(_pickle.dump(item)) for item in items]
+    return [mpi.pickle.dumps(item) for item in items]
 
 
 def _whole(self: Any) -> bool:
@@ -337,29 +243,71 @@ def _whole(self: Any) -> bool:
 def _bcast(self: Any, obj: Any, root: int = 0) -> Any:
     if (is_builtin(obj) and self.rank == root) or not _whole(self):
         return mpi.Comm.bcast(self, obj, root)
-    bcast, counts = mpi.Comm.Bcast, _Counts(1)
+    bcast, counts = mpi.Comm.Bcast, Counts(1)
     if self.rank == root:
         parts = _pickle.dump(obj)
-        with _Gathered(parts) as gathered, _lock(self, "bcast"):
-            bcast(self, _count(gathered.size), root)
+        with Gathered(parts) as gathered, _lock(self, "bcast"):
+            bcast(self, count(gathered.size), root)
             bcast(self, gathered.message, root)
         # The result shares nothing with what was sent, as on the other ranks.
-        return _pickle.load(memoryview(bytearray(_joined(parts))))
+        return _pickle.load(memoryview(bytearray(joined(parts))))
     with _lock(self, "bcast"):
         bcast(self, counts.message, root)
-        room = _Room(counts.values())
+        room = Room(counts.values())
         bcast(self, room.message(), root)
     return room.objects()[0]
+
+
+def _pickled(obj: Any) -> tuple[Any, int]:
+    """Return the pickle of an object, in one piece or in parts, and its size."""
+    if not pickle.is_ours():
+        made = mpi.pickle.dumps(obj)
+        return made, len(made)
+    parts = _pickle.dump(obj)
+    if len(parts) == 1:
+        made = joined(parts)
+        return made, len(made)
+    return parts, sum(memoryview(part).nbytes for part in parts)
+
+
+def _loaded(pickled: Any) -> Any:
+    """Return the object of a pickle in writable memory of its own."""
+    return _pickle.load(pickled) if pickle.is_ours() else mpi.pickle.loads(pickled)
+
+
+def _bcast_rest(self: Any, pickled: Any, size: int, root: int) -> Any:
+    """Broadcast a pickle, which the root has, whose size all ranks have."""
+    if pickled is None:
+        room = Room([size])
+        mpi.Comm.Bcast(self, room.message(), root)
+        room.done()
+        return _loaded(room.memory[:size])
+    parts = [pickled] if isinstance(pickled, bytes) else pickled
+    with Gathered(parts) as gathered:
+        mpi.Comm.Bcast(self, gathered.message, root)
+    # The result shares nothing with what was sent, as on the other ranks.
+    return _loaded(memoryview(bytearray(joined(parts))))
+
+
+def _scatter_rest(self: Any, pickles: list[bytes] | None, size: int, root: int) -> Any:
+    """Scatter pickles, which the root has; each rank has its own one's size."""
+    sent: Any = None
+    if pickles is not None:
+        sent = [b"".join(pickles), (list(map(len, pickles)), None), mpi.BYTE]
+    room = Room([size])
+    mpi.Comm.Scatterv(self, sent, room.message(), root)
+    room.done()
+    return _loaded(room.memory[:size])
 
 
 def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
     if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.gather(self, sendobj, root)
     at_root = self.rank == root
-    counts = _Counts(self.size if at_root else 0)
-    with _Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "gather"):
-        mpi.Comm.Gather(self, _count(gathered.size), counts.message if at_root else None, root)
-        room = _Room(counts.values())
+    counts = Counts(self.size if at_root else 0)
+    with Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "gather"):
+        mpi.Comm.Gather(self, count(gathered.size), counts.message if at_root else None, root)
+        room = Room(counts.values())
         mpi.Comm.Gatherv(self, gathered.message, room.messages() if at_root else None, root)
     return room.objects() if at_root else None
 
@@ -367,10 +315,10 @@ def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
 def _allgather(self: Any, sendobj: Any) -> Any:
     if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.allgather(self, sendobj)
-    counts = _Counts(self.size)
-    with _Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "allgather"):
-        mpi.Comm.Allgather(self, _count(gathered.size), counts.message)
-        room = _Room(counts.values())
+    counts = Counts(self.size)
+    with Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "allgather"):
+        mpi.Comm.Allgather(self, count(gathered.size), counts.message)
+        room = Room(counts.values())
         mpi.Comm.Allgatherv(self, gathered.message, room.messages())
     return room.objects()
 
@@ -378,16 +326,16 @@ def _allgather(self: Any, sendobj: Any) -> Any:
 def _scatter(self: Any, sendobj: Any, root: int = 0) -> Any:
     if (is_builtin(sendobj) and self.rank == root) or not _whole(self):
         return mpi.Comm.scatter(self, sendobj, root)
-    counts, sizes, sent = _Counts(1), None, None
+    counts, sizes, sent = Counts(1), None, None
     if self.rank == root:
         # One type cannot say where the parts of each rank's message are: they are joined, once.
-        blocks = [_joined(parts) for parts in _listed(sendobj, self.size)]
+        blocks = _listed(sendobj, self.size)
         lengths = [len(block) for block in blocks]
         sizes = [struct.pack(f"{self.size}q", *lengths), 1, mpi.COUNT]
         sent = [b"".join(blocks), (lengths, None), mpi.BYTE]
     with _lock(self, "scatter"):
         mpi.Comm.Scatter(self, sizes, counts.message, root)
-        room = _Room(counts.values())
+        room = Room(counts.values())
         mpi.Comm.Scatterv(self, sent, room.message(), root)
     return room.objects()[0]
 
@@ -395,13 +343,13 @@ def _scatter(self: Any, sendobj: Any, root: int = 0) -> Any:
 def _alltoall(self: Any, sendobj: Any) -> Any:
     if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.alltoall(self, sendobj)
-    blocks = [_joined(parts) for parts in _listed(sendobj, self.size)]
+    blocks = _listed(sendobj, self.size)
     lengths = [len(block) for block in blocks]
-    counts = _Counts(self.size)
+    counts = Counts(self.size)
     with _lock(self, "alltoall"):
         sizes = [struct.pack(f"{self.size}q", *lengths), 1, mpi.COUNT]
         mpi.Comm.Alltoall(self, sizes, counts.message)
-        room = _Room(counts.values())
+        room = Room(counts.values())
         mpi.Comm.Alltoallv(self, [b"".join(blocks), (lengths, None), mpi.BYTE], room.messages())
     return room.objects()
 
@@ -426,12 +374,30 @@ _OWN: dict[str, Callable[..., Any]] = {
     "recv": _recv,
     "irecv": _irecv,
     "sendrecv": _sendrecv,
-    "bcast": _bcast,
     "gather": _gather,
     "allgather": _allgather,
-    "scatter": _scatter,
     "alltoall": _alltoall,
 }
 
+#: Those that are native while objects are small; what is not leads back here.
+_NATIVE = _native.object_methods(
+    SimpleNamespace(
+        dumps=_stock.dumps,
+        loads=_stock.loads,
+        pickled=_pickled,
+        loaded=_loaded,
+        listed=_listed,
+        bcast=_bcast,
+        bcast_rest=_bcast_rest,
+        scatter=_scatter,
+        scatter_rest=_scatter_rest,
+        recv=_recv,
+        recv_rest=_recv_rest,
+        whole=_pickle.WHOLE,
+    )
+)
+if not mpi4py.rc.recv_mprobe:
+    del _NATIVE["recv"]
+
 #: The methods of our communicators, by name.
-METHODS = {name: _documented(name, method) for name, method in _OWN.items()}
+METHODS = {name: _documented(name, method) for name, method in _OWN.items()} | _NATIVE

@@ -120,6 +120,20 @@ mod _native {
         py_bridge::bench::raw_allreduce(send, recv, comm, repeat)
     }
 
+    /// The methods of small objects, by name; `hooks` has what Python does for them.
+    #[pyfunction]
+    #[pyo3(signature = (hooks, /))]
+    fn object_methods<'py>(hooks: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        py_bridge::objects::methods(hooks.py(), hooks.extract()?)
+    }
+
+    /// Says whether the program pickles by Python's own functions.
+    #[pyfunction]
+    #[pyo3(signature = (stock, /))]
+    fn set_stock_pickle(stock: bool) {
+        py_bridge::objects::set_stock(stock);
+    }
+
     /// Waits for requests that nothing is left to do with; `False` where mpi4py's method must do it. MPI's error is
     /// returned, with a status of each request.
     #[pyfunction]

@@ -49,6 +49,7 @@ pub mod memory;
 pub mod message;
 pub mod method;
 pub mod mpi4py;
+pub mod objects;
 pub mod order;
 pub mod orphans;
 pub mod outstanding;

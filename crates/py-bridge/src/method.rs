@@ -27,7 +27,8 @@ pub enum Outcome {
     Raw,
 }
 
-type Entry = unsafe extern "C" fn(
+/// What CPython calls: a fast method with keywords.
+pub(crate) type Entry = unsafe extern "C" fn(
     *mut ffi::PyObject,
     *const *mut ffi::PyObject,
     ffi::Py_ssize_t,
@@ -197,17 +198,25 @@ fn descriptor<'py>(
     entry: Entry,
     mpi4py: &Mpi4py,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = class.py();
-    let name = CString::new(row.name)?;
     let form = match row.body {
         Body::Start(_) => " Non-blocking: returns a request.",
         _ => "",
     };
-    let doc = CString::new(format!(
-        "{}\n--\n\n{}{form}",
-        signature(row, mpi4py),
-        row.doc
-    ))?;
+    let doc = format!("{}\n--\n\n{}{form}", signature(row, mpi4py), row.doc);
+    define(class, row.name, &doc, entry)
+}
+
+/// A method descriptor of `class`; `doc` begins with a text signature.
+///
+/// # Errors
+/// What Python raised.
+pub(crate) fn define<'py>(
+    class: &Bound<'py, PyType>,
+    name: &str,
+    doc: &str,
+    entry: Entry,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (py, name, doc) = (class.py(), CString::new(name)?, CString::new(doc)?);
     // Descriptors may outlive everything: their definitions live for ever, once per row and process.
     let definition = Box::leak(Box::new(ffi::PyMethodDef {
         ml_name: Box::leak(name.into_boxed_c_str()).as_ptr(),

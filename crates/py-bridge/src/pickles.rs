@@ -17,6 +17,29 @@ pub fn is_builtin(obj: &Bound<'_, PyAny>) -> bool {
     unsafe { made_of_builtins(obj.as_ptr(), DEEPEST, &mut left) }
 }
 
+/// Whether an object is one of a builtin type that nobody can change, and holds no other: a copy of it is nothing else.
+pub fn is_atom(obj: &Bound<'_, PyAny>) -> bool {
+    // SAFETY:
+    // - the object is held; the thread is attached.
+    unsafe { is_single(obj.as_ptr()) }
+}
+
+/// # Safety
+/// - `obj` is an object; the thread is attached.
+unsafe fn is_single(obj: *mut ffi::PyObject) -> bool {
+    // SAFETY:
+    // - the caller's promise.
+    let (ty, none) = unsafe { (ffi::Py_TYPE(obj), ffi::Py_None()) };
+    let is = |builtin: *mut ffi::PyTypeObject| std::ptr::eq(ty, builtin);
+    is(&raw mut ffi::PyLong_Type)
+        || is(&raw mut ffi::PyFloat_Type)
+        || is(&raw mut ffi::PyUnicode_Type)
+        || is(&raw mut ffi::PyBytes_Type)
+        || is(&raw mut ffi::PyBool_Type)
+        || is(&raw mut ffi::PyComplex_Type)
+        || std::ptr::eq(obj, none)
+}
+
 /// # Safety
 /// - `obj` is an object, which nobody changes meanwhile; the thread is attached.
 unsafe fn made_of_builtins(obj: *mut ffi::PyObject, depth: u32, left: &mut u32) -> bool {
@@ -29,14 +52,7 @@ unsafe fn made_of_builtins(obj: *mut ffi::PyObject, depth: u32, left: &mut u32) 
     unsafe {
         let ty = ffi::Py_TYPE(obj);
         let is = |builtin: *mut ffi::PyTypeObject| std::ptr::eq(ty, builtin);
-        if is(&raw mut ffi::PyLong_Type)
-            || is(&raw mut ffi::PyFloat_Type)
-            || is(&raw mut ffi::PyUnicode_Type)
-            || is(&raw mut ffi::PyBytes_Type)
-            || is(&raw mut ffi::PyBool_Type)
-            || is(&raw mut ffi::PyComplex_Type)
-            || std::ptr::eq(obj, ffi::Py_None())
-        {
+        if is_single(obj) {
             return true;
         }
         if depth == 0 {

@@ -84,6 +84,16 @@ impl Foreign {
         Comm::new(mpi, mpi.comm_world()).map(|world| Foreign(Gate::apart(world, kind)))
     }
 
+    /// The communicator.
+    pub(crate) fn comm(&self) -> Comm {
+        self.0.comm()
+    }
+
+    /// What is kept of it, where calls on it are numbered.
+    pub(crate) fn state(&self) -> Option<&Arc<State>> {
+        self.0.state()
+    }
+
     /// Whether [`Foreign::pass`] has anything to do: else nobody need say what was called.
     #[inline]
     pub fn matters(&self) -> bool {

@@ -52,6 +52,7 @@ mod reduce_local;
 mod reduction;
 mod scratch;
 mod shaped;
+pub mod shares;
 mod shifted;
 mod side;
 mod site;
