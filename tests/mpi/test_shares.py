@@ -164,3 +164,6 @@ def test_messages_of_every_length():
         assert np.array_equal(got, np.full(length, source))
         got += 1  # it may be written
     assert COMM.recv(source=MPI.PROC_NULL) is None
+    request = COMM.Isend(bytearray(), to, 6)
+    assert COMM.recv(source=source, tag=6) is None  # a message without a pickle
+    request.Wait()

@@ -380,7 +380,11 @@ fn recv<'py>(
         });
         received.map_err(failed)
     })?;
-    hooks.load(&bytes)
+    match size {
+        // A message without a pickle, as mpi4py has it.
+        0 => Ok(py.None().into_bound(py)),
+        _ => hooks.load(&bytes),
+    }
 }
 
 /// A parameter that must be given.
