@@ -6,7 +6,8 @@
 
 A message of n bytes costs alpha + n * beta; between nodes it costs far_alpha, and n * far_beta of
 the node's link, which its ranks share; combining n bytes costs n * gamma. Two ranks give alpha and
-beta, two nodes far_alpha and far_beta; everything for other numbers of ranks is the model's.
+beta, two nodes far_alpha and far_beta; everything for other numbers of ranks is the model's. No one
+line fits both what caches hold and what they don't: --least and --most say which sizes are fitted.
 """
 
 from __future__ import annotations
@@ -115,14 +116,14 @@ def fit(points: list[tuple[int, float]], far: list[tuple[int, float]], share: fl
     return Machine(intercept / 2, beta, share * beta, far_intercept / 2, far_slope)
 
 
-def measured(file: Path) -> list[tuple[int, float]]:
-    """Sizes and seconds of dlmpi's float32 Allreduce on two ranks, from 32 KiB on."""
+def measured(file: Path, least: int, most: int) -> list[tuple[int, float]]:
+    """Sizes and seconds of dlmpi's float32 Allreduce on two ranks, within these sizes."""
     rows = json.loads(file.read_text())["results"]
     return [
         (row["nbytes"], statistics.median(row["seconds"]["dlmpi"]))
         for row in rows
         if (row["name"], row["dtype"], row["framework"]) == ("Allreduce", "float32", "numpy")
-        and row["nbytes"] >= 32 << 10
+        and least <= row["nbytes"] <= most
     ]
 
 
@@ -156,9 +157,11 @@ def main() -> None:
     parser.add_argument("json", type=Path)
     parser.add_argument("--nodes", type=Path)
     parser.add_argument("--share", type=float, default=0.2)
+    parser.add_argument("--least", type=int, default=32 << 10)
+    parser.add_argument("--most", type=int, default=1 << 62)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    points = measured(options.json)
+    points = measured(options.json, options.least, options.most)
     far = measured_far(options.nodes) if options.nodes else []
     cost = fit(points, far, options.share)
     print(f"alpha {cost.alpha * 1e6:.2f} us, beta {1e-9 / cost.beta:.2f} GB/s within a node")
