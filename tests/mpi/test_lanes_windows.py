@@ -139,6 +139,14 @@ def test_what_is_refused_is_refused_in_the_same_words(comm, windows):
             forms = [[x, *said] for x in (plain, tensor)]
             words = [refused(partial(call, form, me)) for form in forms]
             assert words[0] == words[1], said
+    for displ, count in ((1, 4), (4, 1), (1 << 40, 1), (-1, 1)):  # beyond the target's window
+        for call in (win.Put, win.Get, win.Accumulate):
+            forms = [[x, count] for x in (plain, tensor)]
+            words = [refused(partial(call, form, me, displ)) for form in forms]
+            assert words[0] == words[1], displ
+    for op in (MPI.BAND, MPI.MAXLOC):
+        words = [refused(partial(win.Accumulate, x, me, op=op)) for x in (plain, tensor)]
+        assert words[0] == words[1], op
     assert refused(lambda: win.Get(fixed, me))[0] is BufferError
     assert refused(lambda: win.Accumulate(plain, me, op="SUM"))[0] is TypeError
     assert refused(lambda: win.Put(plain))[0] is TypeError

@@ -3,7 +3,8 @@
 use mpi_runtime::{BuiltinOp, Mpi, Win};
 use pyo3::intern;
 use pyo3::prelude::*;
-use tensor_comm::{DType, Op};
+use pyo3::types::PyTuple;
+use tensor_comm::{DType, Op, kernels};
 
 use crate::collective;
 use crate::delegate;
@@ -86,6 +87,9 @@ pub fn begin(
         OneSided::Accumulate => combined(mpi4py, slots, flat.dtype)?,
         OneSided::Put | OneSided::Get => mpi.op(BuiltinOp::Sum),
     };
+    if !reaches(slf, target, displ, flat.bytes())? {
+        return None;
+    }
     let holds = slf.getattr_opt(intern!(py, "_held")).ok()??;
     let holds = holds.cast_into::<Outstanding>().ok()?;
     let (address, displ) = (Address(flat.data), i64::from(displ));
@@ -106,12 +110,29 @@ pub fn begin(
     Some(begun.map(|()| py.None()))
 }
 
+/// Whether so many bytes lie in the window of the target from a displacement on, as far as that is known (`target.rs`).
+fn reaches(slf: &Bound<'_, PyAny>, target: i32, displ: i32, bytes: usize) -> Option<bool> {
+    let Some(rooms) = slf.getattr_opt(intern!(slf.py(), "_rooms")).ok()? else {
+        return Some(true);
+    };
+    let rooms = rooms.cast_into_exact::<PyTuple>().ok()?;
+    let at = 2 * usize::try_from(target).ok()?;
+    let (size, unit) = (rooms.get_item(at).ok()?, rooms.get_item(at + 1).ok()?);
+    let size: usize = size.extract().ok()?;
+    let first = usize::try_from(displ)
+        .ok()?
+        .checked_mul(unit.extract().ok()?)?;
+    Some(bytes == 0 || first.checked_add(bytes)? <= size)
+}
+
 /// The operation of an `Accumulate`, where numbers of this dtype have it.
 fn combined(mpi4py: &Mpi4py, slots: &Slots<'_, '_>, dtype: DType) -> Option<mpi_runtime::Op> {
     let op = collective::operation(mpi4py, "op", slots[3].as_deref()).ok()?;
     let real = dtype.is_int() || matches!(dtype, DType::F32 | DType::F64);
     match op {
-        Op::Builtin(op) if real => Some(mpi4py.mpi().op(tensor_comm::library(op))),
+        Op::Builtin(op) if real && kernels::meaning(op, dtype).is_ok() => {
+            Some(mpi4py.mpi().op(tensor_comm::library(op)))
+        }
         _ => None,
     }
 }
