@@ -261,10 +261,10 @@ def _making(real: Callable[..., Any], row: _Row, kind: _native.Kind) -> Callable
             call = _announce(comm, kind, None, None, same, True)
         with call or _NOTHING:
             made = real(*args, **kwargs)
-        seat = None if call is None else call.seat()
-        made._seat = seat
-        if isinstance(made, Win) and made.flavor != mpi.WIN_FLAVOR_DYNAMIC:
-            made._rooms = _rooms(made, comm or mpi.COMM_SELF, seat is not None)
+            seat = None if call is None else call.seat()
+            made._seat = seat
+            if isinstance(made, Win) and made.flavor != mpi.WIN_FLAVOR_DYNAMIC:
+                made._rooms = _rooms(made, comm or mpi.COMM_SELF, seat is not None)
         return made
 
     return method

@@ -106,9 +106,9 @@ class Together:
             return done
         if done is False:
             return cls._all("Waitall", requests, statuses)  # type: ignore[no-any-return]
-        error, told = done
+        error, begun, told = done
         if isinstance(error, mpi.Exception):
-            _explain(error, list(requests), told)
+            _explain(error, begun, told)
         raise error
 
     @classmethod

@@ -135,7 +135,7 @@ mod _native {
     }
 
     /// Waits for requests that nothing is left to do with; `False` where mpi4py's method must do it. MPI's error is
-    /// returned, with a status of each request.
+    /// returned, with the requests and a status of each.
     #[pyfunction]
     #[pyo3(signature = (requests, /))]
     fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -143,7 +143,9 @@ mod _native {
         match py_bridge::together::wait_all(requests)? {
             Waited::Done => Ok(PyBool::new(py, true).to_owned().into_any()),
             Waited::Not => Ok(PyBool::new(py, false).to_owned().into_any()),
-            Waited::Failed(error, statuses) => (error, statuses).into_bound_py_any(py),
+            Waited::Failed(error, requests, statuses) => {
+                (error, requests, statuses).into_bound_py_any(py)
+            }
         }
     }
 

@@ -189,13 +189,16 @@ pub fn start<'py>(
             let result = invoke(real, row, slf, values)?;
             transfer::follow(mpi4py, result, lent)
         }
-        Ok(ForeignBegun::Mpi(request)) => {
-            let (result, lent) = {
+        Ok(ForeignBegun::Mpi(flight)) => {
+            let (result, mut lent) = {
                 let mut calling = carried.lock();
                 (calling.request.take(), std::mem::take(&mut calling.lent))
             };
             let result = result.ok_or_else(errors::unbound)?.into_bound(py);
-            mpi4py.request_handle(&result)?.set(request.raw());
+            mpi4py.request_handle(&result)?.set(flight.request.raw());
+            // It has the arrays of counts and Datatypes.
+            lent.objects.push(result.clone().unbind());
+            lent.keeps = flight.keeps;
             transfer::follow(mpi4py, result, lent)
         }
         Ok(ForeignBegun::Carried(handle)) => {

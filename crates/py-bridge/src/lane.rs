@@ -1,5 +1,5 @@
 //! The short way of blocking calls on plain arrays: elements that lie one behind the other in host memory, as
-//! `plain.rs` reads them. No loan is made: the caller holds its arguments during the call, and there is nobody to tell
+//! `plain.rs` reads them. No loan is made: the arrays themselves are held during the call, and there is nobody to tell
 //! that memory was written.
 //!
 //! What is not that simple, and whatever is wrong, is left to the general way: `None` means that nothing was done.
@@ -66,9 +66,9 @@ pub unsafe fn attempt<'py>(
         }
         Body::Collective(one) => {
             let lane = || Lane::open(mpi4py.mpi(), comm());
-            let (ready, _) = collective(mpi4py, one, row.params, lane, slots)?;
+            let (ready, _held) = collective(mpi4py, one, row.params, lane, slots)?;
             // SAFETY:
-            // - the caller holds the arrays; MPI's rules for overlapping calls are its own to keep.
+            // - the arrays are held; MPI's rules for overlapping calls are its own to keep.
             interrupt::wait(py, || unsafe { ready.run() })
         }
         Body::Mprobe if lane::is_open() => return messages::probe(py, mpi4py, row, comm(), slots),
@@ -109,29 +109,27 @@ pub fn start<'py>(
         return Ok(None);
     };
     let mut holds = Holds {
-        objects: (arrays.iter())
-            .map(|array| Bound::clone(array).unbind())
-            .collect(),
+        objects: arrays.into_iter().map(Bound::unbind).collect(),
         ..Holds::default()
     };
     // SAFETY:
     // - the request object holds the arrays until MPI is done with them.
     let request = py.detach(|| unsafe { ready.start() });
-    let (request, arrays) = request.map_err(|error| errors::operation(py, error))?;
-    holds.arrays = arrays.map(Box::new);
-    transfer::hold(mpi4py, py, request, holds, None).map(Some)
+    let flight = request.map_err(|error| errors::operation(py, error))?;
+    holds.keeps = flight.keeps;
+    transfer::hold(mpi4py, py, flight.request, holds, None).map(Some)
 }
 
 /// The arrays of a call.
-type Arrays<'a, 'py> = SmallVec<[Borrowed<'a, 'py, PyAny>; 2]>;
+type Arrays<'py> = SmallVec<[Bound<'py, PyAny>; 2]>;
 
-fn collective<'a, 'py>(
+fn collective<'py>(
     mpi4py: &'static Mpi4py,
     row: &Collective,
     params: &[Param],
     lane: impl FnOnce() -> Option<Lane>,
-    slots: &'a Slots<'_, 'py>,
-) -> Option<(Ready, Arrays<'a, 'py>)> {
+    slots: &Slots<'_, 'py>,
+) -> Option<(Ready, Arrays<'py>)> {
     let reduces = row.kind.is_reduction();
     let lane = lane()?;
     let (mut sent, mut received, mut root, mut op) = (None, None, 0, None);
@@ -163,7 +161,7 @@ fn collective<'a, 'py>(
     };
     let size = lane.size;
     let mut arrays = SmallVec::new();
-    let mut end = |given: Option<&'a Bound<'py, PyAny>>, role, wanted: bool, intent| {
+    let mut end = |given: Option<&Bound<'py, PyAny>>, role, wanted: bool, intent| {
         if role == Role::Absent || !wanted {
             return Some(End::Absent);
         }

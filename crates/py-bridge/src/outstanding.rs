@@ -1,6 +1,6 @@
 //! What the operations of a window or a file work on, held until the window or the file says that they are over.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
@@ -9,7 +9,20 @@ use crate::transfer::Hold;
 /// Memory under way, by the rank that it goes to.
 #[pyclass(frozen, module = "dlmpi._native")]
 #[derive(Default)]
-pub struct Outstanding(Mutex<Vec<(Option<i32>, Held)>>);
+pub struct Outstanding(Mutex<Begun>);
+
+#[derive(Default)]
+struct Begun {
+    under_way: Vec<One>,
+    /// How many there were so far.
+    count: u64,
+}
+
+struct One {
+    number: u64,
+    rank: Option<i32>,
+    held: Held,
+}
 
 /// What an operation works on.
 enum Held {
@@ -25,18 +38,23 @@ impl Outstanding {
         self.push(Some(rank), Held::Array(array.clone().unbind()));
     }
 
-    /// Lets go of what goes to this rank, or to any.
+    /// What has begun so far.
+    pub fn mark(&self) -> u64 {
+        self.begun().count
+    }
+
+    /// Lets go of what goes to this rank, or to any, and had begun at `mark`.
     ///
     /// # Errors
     /// The first of what a device or a framework has to say.
-    pub fn end(&self, py: Python<'_>, rank: Option<i32>) -> PyResult<()> {
+    pub fn end(&self, py: Python<'_>, rank: Option<i32>, mark: u64) -> PyResult<()> {
         let over: Vec<_> = {
-            let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_over = |one: &mut (Option<i32>, Held)| rank.is_none() || one.0 == rank;
-            held.extract_if(.., is_over).collect()
+            let mut begun = self.begun();
+            let is_over = |one: &mut One| (rank.is_none() || one.rank == rank) && one.number < mark;
+            begun.under_way.extract_if(.., is_over).collect()
         };
         // Outside the lock: letting go runs Python code.
-        let end = |(_, held)| match held {
+        let end = |one: One| match one.held {
             Held::Lent(hold) => hold.get().end(py),
             Held::Array(array) => {
                 drop(array);
@@ -47,8 +65,14 @@ impl Outstanding {
     }
 
     fn push(&self, rank: Option<i32>, held: Held) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((rank, held));
+        let mut begun = self.begun();
+        let number = begun.count;
+        begun.count += 1;
+        begun.under_way.push(One { number, rank, held });
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Begun> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,6 +92,6 @@ impl Outstanding {
     /// Lets go of what goes to this rank, or to any.
     #[pyo3(signature = (rank=None, /))]
     fn release(&self, py: Python<'_>, rank: Option<i32>) -> PyResult<()> {
-        self.end(py, rank)
+        self.end(py, rank, u64::MAX)
     }
 }

@@ -12,7 +12,7 @@ use crate::framework::Intent;
 use crate::mpi4py::Mpi4py;
 use crate::registry;
 
-/// An object that the caller holds.
+/// An object that lives while this thread is attached and runs no Python code.
 type Given<'a, 'py> = Borrowed<'a, 'py, PyAny>;
 
 /// A message in its parts.
@@ -23,14 +23,15 @@ struct Parts<'a, 'py> {
     displs: Option<Given<'a, 'py>>,
 }
 
-/// The elements that a message names, of which there are as many for each of `blocks`, and the array that has them.
+/// The elements that a message names, of which there are as many for each of `blocks`, and the array that has them: to be
+/// held while MPI works on it, since another thread may take it out of the message meanwhile.
 #[inline]
-pub fn flat<'a, 'py>(
+pub fn flat<'py>(
     mpi4py: &Mpi4py,
-    given: &'a Bound<'py, PyAny>,
+    given: &Bound<'py, PyAny>,
     intent: Intent,
     blocks: usize,
-) -> Option<(Flat, Given<'a, 'py>)> {
+) -> Option<(Flat, Bound<'py, PyAny>)> {
     let Parts {
         array,
         flat,
@@ -38,24 +39,24 @@ pub fn flat<'a, 'py>(
         displs,
     } = parts(mpi4py, given, intent, false)?;
     let (count, displ) = match (counts, displs) {
-        (None, None) => return Some((flat, array)),
+        (None, None) => return Some((flat, array.to_owned())),
         (Some(count), None) => (int(&count)?, 0),
         (Some(count), Some(displ)) => (int(&count)?, int(&displ)?),
         (None, Some(_)) => return None,
     };
     let count = usize::try_from(count).ok()?.checked_mul(blocks)?;
     flat.part(usize::try_from(displ).ok()?, count)
-        .map(|flat| (flat, array))
+        .map(|flat| (flat, array.to_owned()))
 }
 
-/// The block of each of `ranks` that a message names, and the array that has them.
+/// The block of each of `ranks` that a message names, and the array that has them, as [`flat`].
 #[inline]
-pub fn blocks<'a, 'py>(
+pub fn blocks<'py>(
     mpi4py: &Mpi4py,
-    given: &'a Bound<'py, PyAny>,
+    given: &Bound<'py, PyAny>,
     intent: Intent,
     ranks: usize,
-) -> Option<(Blocks, Given<'a, 'py>)> {
+) -> Option<(Blocks, Bound<'py, PyAny>)> {
     let Parts {
         array,
         flat,
@@ -87,17 +88,18 @@ pub fn blocks<'a, 'py>(
         },
     }
     let blocks = Blocks::new(flat, numbers, intent == Intent::Receive)?;
-    Some((blocks, array))
+    Some((blocks, array.to_owned()))
 }
 
-/// The block of each of `ranks` that a message with a Datatype for each names, where all are the array's own.
+/// The block of each of `ranks` that a message with a Datatype for each names, where all are the array's own, and that array,
+/// as [`flat`].
 #[inline]
-pub fn typed(
+pub fn typed<'py>(
     mpi4py: &Mpi4py,
-    given: &Bound<'_, PyAny>,
+    given: &Bound<'py, PyAny>,
     intent: Intent,
     ranks: usize,
-) -> Option<Typed> {
+) -> Option<(Typed, Bound<'py, PyAny>)> {
     let (items, n) = items::<4>(given.as_borrowed())?;
     let (counts, displs, types) = match n {
         3 => {
@@ -108,14 +110,16 @@ pub fn typed(
         4 => (items[1]?, items[2]?, items[3]?),
         _ => return None,
     };
-    let flat = registry::flat(&*items[0]?, intent)?;
+    let array = items[0]?;
+    let flat = registry::flat(&array, intent)?;
     let own = tensor_comm::mpi_datatype(mpi4py.mpi(), flat.dtype)?;
     let is_own = |given: &Bound<'_, PyAny>| mpi4py.known_datatype(given) == Some(own);
     each(&types, ranks, |given| is_own(given).then_some(()))?;
     let mut numbers = Vec::with_capacity(2 * ranks);
     sequence(&counts, ranks, &mut numbers)?;
     sequence(&displs, ranks, &mut numbers)?;
-    Typed::new(mpi4py.mpi(), flat, &numbers)
+    let typed = Typed::new(mpi4py.mpi(), flat, &numbers)?;
+    Some((typed, array.to_owned()))
 }
 
 /// The same parts as [`crate::message::Spec::unpack`] finds; the Datatype is the array's own.

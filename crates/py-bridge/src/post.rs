@@ -135,7 +135,7 @@ fn of_array<'py>(
     if comm == mpi.comm_null() {
         return Ok(None);
     }
-    let held = Holds::object(array.to_owned().unbind());
+    let held = Holds::object(array.unbind());
     let started = if post == Post::Recv && tensor_comm::overruns(mpi) {
         // SAFETY:
         // - as below.

@@ -259,14 +259,14 @@ pub fn start(
     // - `borrowed` keeps the tensors' memory, and goes to the request object or to the operation.
     let begun = py.detach(|| unsafe { tensor_comm::begin_here(&comm, call, lets_go) });
     match begun.map_err(core)? {
-        Begun::Mpi((request, arrays)) => {
+        Begun::Mpi(flight) => {
             let loans = borrowed.sent.into_iter().chain(borrowed.received);
             let holds = Holds {
                 loans: loans.collect(),
-                arrays: arrays.map(Box::new),
+                keeps: flight.keeps,
                 ..Holds::default()
             };
-            transfer::hold(mpi4py, py, request, holds, None).map(Bound::unbind)
+            transfer::hold(mpi4py, py, flight.request, holds, None).map(Bound::unbind)
         }
         Begun::Rest(rest) => {
             let keep: Box<dyn Keep> = Box::new(borrowed);

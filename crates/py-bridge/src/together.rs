@@ -11,8 +11,8 @@ use crate::p2p::Shared;
 use crate::track::Track;
 use crate::{errors, interrupt};
 
-/// The tracks of requests.
-type Tracks<'py> = SmallVec<[Bound<'py, Track>; 16]>;
+/// Requests and their tracks, which write into them: another thread may take a request out of the caller's list.
+type Tracks<'py> = SmallVec<[(Bound<'py, PyAny>, Bound<'py, Track>); 16]>;
 
 /// What `Waitall` came to.
 pub enum Waited<'py> {
@@ -20,8 +20,8 @@ pub enum Waited<'py> {
     Done,
     /// Nothing was done: another way must be taken.
     Not,
-    /// One failed: MPI's error, and a status of each.
-    Failed(PyErr, Bound<'py, PyList>),
+    /// One failed: MPI's error, the requests, and a status of each.
+    Failed(PyErr, Bound<'py, PyList>, Bound<'py, PyList>),
 }
 
 /// Waits for all requests, where each is one of a message or a small collective, or a persistent one, with which nothing is
@@ -39,19 +39,23 @@ pub fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Waited<'py>> {
     else {
         return Ok(Waited::Not);
     };
-    let mut handles: SmallVec<[Request; 16]> = tracks.iter().map(|t| t.get().request()).collect();
+    let mut handles: SmallVec<[Request; 16]> = tracks
+        .iter()
+        .map(|(_, track)| track.get().request())
+        .collect();
     let mut native = StatusArray::new(mpi, handles.len());
     let all = Shared::new(native.as_ptr());
     // SAFETY:
     // - mpi4py's own `Waitall` may complete them, too; there is a status for each.
     let done = interrupt::wait(py, || unsafe { mpi.waitall(&mut handles, all.get()) });
-    for (track, handle) in tracks.iter().zip(&handles) {
+    for ((_, track), handle) in tracks.iter().zip(&handles) {
         track.get().set_request(*handle);
     }
     if let Err(error) = done {
-        return failed(mpi4py, py, &error, &mut native, handles.len());
+        let requests = PyList::new(py, tracks.iter().map(|(request, _)| request))?;
+        return failed(mpi4py, requests, &error, &mut native);
     }
-    for (at, track) in tracks.iter().enumerate() {
+    for (at, (_, track)) in tracks.iter().enumerate() {
         let track = track.get();
         if let Some(status) = native.get(at) {
             // SAFETY:
@@ -108,7 +112,7 @@ fn collect<'py>(
         if !holds(track.get(), !once) {
             return Ok(None);
         }
-        tracks.push(track);
+        tracks.push((request, track));
     }
     Ok(Some(tracks))
 }
@@ -116,14 +120,14 @@ fn collect<'py>(
 /// MPI's error as mpi4py's, and the statuses as objects of its own.
 fn failed<'py>(
     mpi4py: &Mpi4py,
-    py: Python<'py>,
+    requests: Bound<'py, PyList>,
     error: &MpiCallError,
     native: &mut StatusArray,
-    count: usize,
 ) -> PyResult<Waited<'py>> {
+    let py = requests.py();
     let class = mpi4py.module(py).getattr("Status")?;
     let statuses = PyList::empty(py);
-    for at in 0..count {
+    for at in 0..requests.len() {
         let status = class.call0()?;
         if let Some(from) = native.get(at) {
             let into = mpi4py.status(Some(&status))?;
@@ -143,5 +147,5 @@ fn failed<'py>(
         Some(inner) => mpi4py.exception(py, inner.code),
         None => errors::mpi(py, error),
     };
-    Ok(Waited::Failed(raised, statuses))
+    Ok(Waited::Failed(raised, requests, statuses))
 }

@@ -3,10 +3,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use mpi_runtime::{CountArrays, Mpi, Request, StatusBuf, StatusPtr};
+use mpi_runtime::{Mpi, Request, StatusBuf, StatusPtr};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::{Arrived, Capacity};
+use tensor_comm::{Arrived, Capacity, Keeps};
 
 use crate::borrow::Borrowed;
 use crate::loan::Held;
@@ -23,8 +23,8 @@ pub struct Holds {
     pub objects: SmallVec<[Py<PyAny>; 2]>,
     /// Tensors that were lent.
     pub loans: Vec<Held>,
-    /// Counts that MPI reads.
-    pub arrays: Option<Box<CountArrays>>,
+    /// What else MPI uses.
+    pub keeps: Keeps,
 }
 
 impl Holds {
@@ -83,12 +83,16 @@ impl Track {
     }
 
     /// Of an operation of mpi4py's.
-    pub fn lending(mpi: &'static Mpi, handle: Handle, lent: Lent) -> Track {
+    pub fn lending(mpi: &'static Mpi, handle: Handle, mut lent: Lent) -> Track {
+        let holds = Holds {
+            keeps: std::mem::take(&mut lent.keeps),
+            ..Holds::default()
+        };
         Track {
             mpi,
             handle,
             room: lent.room,
-            holds: Mutex::default(),
+            holds: Mutex::new(holds),
             lent: Some(Box::new(lent)),
         }
     }

@@ -7,7 +7,7 @@
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
 use smallvec::SmallVec;
-use tensor_comm::Capacity;
+use tensor_comm::{Capacity, Keeps};
 
 use crate::borrow::Borrowed;
 use crate::framework::Intent;
@@ -26,6 +26,8 @@ pub struct Lent {
     pub buffers: SmallVec<[Py<Borrowed>; 2]>,
     /// Theirs.
     pub objects: SmallVec<[Py<PyAny>; 2]>,
+    /// What else MPI uses.
+    pub keeps: Keeps,
     /// Of a message that is received: what there is room for.
     pub room: Option<Capacity>,
     /// Whether the status of its request may be of something else.

@@ -20,7 +20,7 @@ use crate::watch::About;
 
 mod at_once;
 
-pub use at_once::{Begun, Flight, ForeignBegun, begin_here};
+pub use at_once::{Begun, Flight, ForeignBegun, Keeps, begin_here};
 
 /// Steps of a collective before whoever waits for it has it kept: a small one ends within them.
 const ATTEMPTS: u32 = 64;
@@ -202,7 +202,8 @@ pub fn begin_foreign(
         return Ok(ForeignBegun::Yours);
     }
     if small && let Some(turn) = at_once::turn(&gate)? {
-        return turn.take(|comm| issue.issue(comm)).map(ForeignBegun::Mpi);
+        let request = turn.take(|comm| issue.issue(comm))?;
+        return Ok(ForeignBegun::Mpi(Flight::new((request, None), Some(state))));
     }
     let exchange = gate.exchange(None).map(Exchange::noting_the_site);
     let mut span = gate.trace_flight(brief);

@@ -317,12 +317,13 @@ impl Ready {
             Work::Shared(_) => Err(nowhere()),
         };
         let Some(state) = &self.state else {
-            return start();
+            return Ok(Flight::new(start()?, None));
         };
         let _its_turn = state.ticket();
         let started = start();
         state.pass_turn();
-        started.map_err(|error| state.report(error))
+        let started = started.map_err(|error| state.report(error))?;
+        Ok(Flight::new(started, Some(state)))
     }
 }
 

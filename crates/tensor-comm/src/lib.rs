@@ -77,7 +77,7 @@ pub use ground::process::attend;
 pub use ground::settings::{Aware, Check, Choice, Settings, Timeout};
 pub use guard::{LARGE, Moat, receive_guarded};
 pub use immediate::{
-    Begun, Flight, ForeignBegun, Rest, attempt, begin, begin_foreign, begin_here, prepare,
+    Begun, Flight, ForeignBegun, Keeps, Rest, attempt, begin, begin_foreign, begin_here, prepare,
     refuse_start, undisturbed,
 };
 pub use immediate_p2p::{begin_recv, begin_send};

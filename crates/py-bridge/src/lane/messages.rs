@@ -27,26 +27,27 @@ pub fn attempt(
     let null = mpi.constants().proc_null;
     let comm = Comm::new(mpi, comm).ok()?;
     let carried = |slot: usize, intent| {
-        let (flat, _) = plain::flat(mpi4py, slots[slot].as_ref()?, intent, 1)?;
-        match intent {
+        let (flat, held) = plain::flat(mpi4py, slots[slot].as_ref()?, intent, 1)?;
+        let carried = match intent {
             Intent::Send => Carried::sent(mpi, flat),
             Intent::Receive => Carried::received(mpi, flat),
-        }
+        };
+        Some((carried?, held))
     };
     Some(match row.body {
         Body::Send(mode) => {
             let [dest, tag] = p2p::ints(mpi4py, row.params, slots).ok()?;
-            let sent = carried(0, Intent::Send).filter(|_| dest != null)?;
+            let (sent, _held) = carried(0, Intent::Send).filter(|_| dest != null)?;
             // SAFETY:
-            // - the caller holds the array.
+            // - the array is held.
             interrupt::wait(py, || unsafe { lane::send(comm, mode, sent, dest, tag) })
         }
         Body::Recv => {
             let [source, tag] = p2p::ints(mpi4py, row.params, slots).ok()?;
-            let room = carried(0, Intent::Receive).filter(|_| source != null)?;
+            let (room, _held) = carried(0, Intent::Receive).filter(|_| source != null)?;
             let status = Shared::new(mpi4py.status(slots[3].as_deref()).ok()?);
             // SAFETY:
-            // - as above, the status too.
+            // - as above; the caller holds the status.
             interrupt::wait(py, || unsafe {
                 lane::recv(comm, room, source, tag, status.get())
             })
@@ -54,8 +55,9 @@ pub fn attempt(
         Body::Sendrecv => {
             let [dest, sendtag, source, recvtag] = p2p::ints(mpi4py, row.params, slots).ok()?;
             let apart = dest != null && source != null;
-            let sent = carried(0, Intent::Send).filter(|_| apart)?;
-            let room = carried(3, Intent::Receive).filter(|room| room.is_apart_from(&sent))?;
+            let (sent, _held) = carried(0, Intent::Send).filter(|_| apart)?;
+            let (room, _held_too) =
+                carried(3, Intent::Receive).filter(|(room, _)| room.is_apart_from(&sent))?;
             let status = Shared::new(mpi4py.status(slots[6].as_deref()).ok()?);
             let (sent, room) = ((sent, dest, sendtag), (room, source, recvtag));
             // SAFETY:
@@ -84,10 +86,10 @@ pub fn replace(
     if dest == null || source == null {
         return None;
     }
-    let (flat, _) = plain::flat(mpi4py, slots[0].as_ref()?, Intent::Receive, 1)?;
+    let (flat, _held) = plain::flat(mpi4py, slots[0].as_ref()?, Intent::Receive, 1)?;
     let status = Shared::new(mpi4py.status(slots[5].as_deref()).ok()?);
     // SAFETY:
-    // - the caller holds the array.
+    // - the array is held.
     let mut replacing = unsafe { Replacing::new(mpi, flat) }?;
     // SAFETY:
     // - the caller holds the status.
@@ -149,7 +151,7 @@ pub fn matched(
     let (py, mpi) = (slf.py(), mpi4py.mpi());
     tensor_comm::attend(mpi).ok()?;
     let handle = mpi4py.message_handle(slf).ok()?;
-    let (flat, _) = plain::flat(mpi4py, slots[0].as_ref()?, Intent::Receive, 1)?;
+    let (flat, _held) = plain::flat(mpi4py, slots[0].as_ref()?, Intent::Receive, 1)?;
     let room = Carried::received(mpi, flat)?;
     let status = Shared::new(mpi4py.status(slots[1].as_deref()).ok()?);
     if tensor_comm::overruns(mpi) {
@@ -165,7 +167,7 @@ pub fn matched(
         return None;
     }
     // SAFETY:
-    // - the caller holds the array and the status; where it must, the message fits.
+    // - the array is held, and the status by the caller; where it must, the message fits.
     let done = interrupt::wait(py, || unsafe {
         lane::matched(mpi, room, &mut message, status.get())
     });

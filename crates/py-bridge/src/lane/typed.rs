@@ -20,9 +20,10 @@ pub fn attempt(
 ) -> Option<Result<()>> {
     let lane = Lane::open(mpi4py.mpi(), comm)?;
     let side = |slot: usize, intent| plain::typed(mpi4py, slots[slot].as_ref()?, intent, lane.size);
-    let (sent, received) = (side(0, Intent::Send)?, side(1, Intent::Receive)?);
+    let (sent, _held) = side(0, Intent::Send)?;
+    let (received, _held_too) = side(1, Intent::Receive)?;
     let ready = lane.typed(sent, received)?;
     // SAFETY:
-    // - the caller holds the arrays; MPI's rules for overlapping calls are its own to keep.
+    // - the arrays are held; MPI's rules for overlapping calls are its own to keep.
     Some(interrupt::wait(py, || unsafe { ready.run() }))
 }

@@ -73,28 +73,25 @@ pub fn begin(
         Some(given) if given.is_none() => 0,
         Some(given) => plain::int(given)?,
     };
-    if target == mpi.constants().proc_null || displ < 0 {
-        return None;
-    }
+    let target_at = usize::try_from(target).ok()?;
     let intent = match which {
         OneSided::Get => Intent::Receive,
         OneSided::Put | OneSided::Accumulate => Intent::Send,
     };
     let (flat, array) = plain::flat(mpi4py, slots[0].as_ref()?, intent, 1)?;
+    if !is_within(slf, target_at, displ, flat.bytes()) {
+        return None;
+    }
     let datatype = tensor_comm::mpi_datatype(mpi, flat.dtype)?;
     let count = i32::try_from(flat.count).ok()?;
     let op = match which {
         OneSided::Accumulate => combined(mpi4py, slots, flat.dtype)?,
         OneSided::Put | OneSided::Get => mpi.op(BuiltinOp::Sum),
     };
-    if !reaches(slf, target, displ, flat.bytes())? {
-        return None;
-    }
-    let holds = slf.getattr_opt(intern!(py, "_held")).ok()??;
-    let holds = holds.cast_into::<Outstanding>().ok()?;
+    let holds = outstanding(slf).ok()??;
     let (address, displ) = (Address(flat.data), i64::from(displ));
     // SAFETY:
-    // - the array has these elements, writable for `Get`; the caller holds it during the call, and `holds` from then on.
+    // - the array has these elements, writable for `Get`, and is held, by `holds` from then on.
     let begun = interrupt::wait(py, || unsafe {
         let origin = address.get();
         match which {
@@ -110,19 +107,20 @@ pub fn begin(
     Some(begun.map(|()| py.None()))
 }
 
-/// Whether so many bytes lie in the window of the target from a displacement on, as far as that is known (`target.rs`).
-fn reaches(slf: &Bound<'_, PyAny>, target: i32, displ: i32, bytes: usize) -> Option<bool> {
-    let Some(rooms) = slf.getattr_opt(intern!(slf.py(), "_rooms")).ok()? else {
-        return Some(true);
+/// Whether these bytes from `displ` on lie in the window of `target`, as far as it is known: `target.rs` looks at the rest,
+/// and refuses in words.
+fn is_within(slf: &Bound<'_, PyAny>, target: usize, displ: i32, bytes: usize) -> bool {
+    let room = || {
+        let rooms = slf.getattr_opt(intern!(slf.py(), "_rooms")).ok()??;
+        let rooms = rooms.cast_into::<PyTuple>().ok()?;
+        let number = |at: usize| rooms.get_item(at).ok()?.extract::<usize>().ok();
+        Some((number(2 * target)?, number(2 * target + 1)?))
     };
-    let rooms = rooms.cast_into_exact::<PyTuple>().ok()?;
-    let at = 2 * usize::try_from(target).ok()?;
-    let (size, unit) = (rooms.get_item(at).ok()?, rooms.get_item(at + 1).ok()?);
-    let size: usize = size.extract().ok()?;
-    let first = usize::try_from(displ)
-        .ok()?
-        .checked_mul(unit.extract().ok()?)?;
-    Some(bytes == 0 || first.checked_add(bytes)? <= size)
+    let end = |(size, unit): (usize, usize)| {
+        let start = usize::try_from(displ).ok()?.checked_mul(unit)?;
+        start.checked_add(bytes).filter(|end| *end <= size)
+    };
+    room().and_then(end).is_some()
 }
 
 /// The operation of an `Accumulate`, where numbers of this dtype have it.
@@ -159,11 +157,12 @@ pub fn flush(
         Flush::Rank | Flush::RankLocal => Some(plain::int(slots[0].as_ref()?)?),
         Flush::All | Flush::AllLocal => None,
     };
+    let over = mark(slf).ok()?;
     let flushed = interrupt::wait(py, || call(mpi, which, rank.unwrap_or(0), win));
     // As `entry` does for what may let objects go.
     Some(Python::attach(|py| {
         flushed.map_err(|error| errors::mpi(py, &error))?;
-        release(slf, rank).map(|()| py.None())
+        release(slf, rank, over).map(|()| py.None())
     }))
 }
 
@@ -186,15 +185,25 @@ pub fn flush_by<'py>(
     slf: &Bound<'py, PyAny>,
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let over = mark(slf)?;
     let result = delegate::invoke(real, row, slf, delegate::as_given(slots))?;
     let rank = slots[0].as_ref().map(|rank| rank.extract()).transpose()?;
-    release(slf, rank).map(|()| result)
+    release(slf, rank, over).map(|()| result)
 }
 
-fn release(slf: &Bound<'_, PyAny>, rank: Option<i32>) -> PyResult<()> {
-    let py = slf.py();
-    match slf.getattr_opt(intern!(py, "_held"))? {
-        Some(holds) => holds.cast_into::<Outstanding>()?.get().end(py, rank),
+fn outstanding<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Outstanding>>> {
+    let holds = slf.getattr_opt(intern!(slf.py(), "_held"))?;
+    holds.map(|holds| Ok(holds.cast_into()?)).transpose()
+}
+
+/// What a flush that begins now ends: other threads may begin more while it waits.
+fn mark(slf: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(outstanding(slf)?.map_or(0, |holds| holds.get().mark()))
+}
+
+fn release(slf: &Bound<'_, PyAny>, rank: Option<i32>, mark: u64) -> PyResult<()> {
+    match outstanding(slf)? {
+        Some(holds) => holds.get().end(slf.py(), rank, mark),
         None => Ok(()),
     }
 }

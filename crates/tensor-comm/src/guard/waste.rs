@@ -1,9 +1,10 @@
 //! Receiving into elements that lie one behind the other, by a room with one byte more, which is waste. The Datatypes of such
-//! rooms hang on their addresses alone and are kept: programs receive into the same memory again and again.
+//! small rooms hang on their addresses alone and are kept: programs receive into the same memory again and again.
 
-use std::cell::{RefCell, UnsafeCell};
+use std::cell::UnsafeCell;
+use std::sync::{Mutex, TryLockError};
 
-use mpi_runtime::{Comm, Datatype, Mpi, Request};
+use mpi_runtime::{Comm, Mpi, Request};
 
 use super::LARGE;
 use crate::arrival;
@@ -12,9 +13,9 @@ use crate::error::Result;
 use crate::lane::Carried;
 use crate::wiretype::byte;
 
-/// Rooms that a thread knows.
+/// Rooms that are known.
 const ROOMS: usize = 64;
-/// Up to this size a known room is taken without a look for a message that has come: piece by piece is as fast there.
+/// Up to this size a room is kept, and taken without a look for a message that has come: piece by piece is as fast there.
 const SMALL: usize = 4096;
 
 /// Bytes that any receive may write and nobody reads.
@@ -33,10 +34,9 @@ struct Known {
     datatype: Derived,
 }
 
-thread_local! {
-    /// By address and size; another room takes the place. MPI keeps what receives under way need.
-    static KNOWN: RefCell<[Option<Known>; ROOMS]> = const { RefCell::new([const { None }; ROOMS]) };
-}
+/// By address and size; another room takes the place. MPI keeps what receives under way need. Held while a receive begins,
+/// such that no other thread frees its Datatype before.
+static KNOWN: Mutex<[Option<Known>; ROOMS]> = Mutex::new([const { None }; ROOMS]);
 
 /// Starts to receive into elements of more than a byte each: a message that has come already is measured, else the room
 /// has one byte more, as a [`super::Moat`] has, which lies in waste. A message that is longer is no message of whole elements,
@@ -57,30 +57,49 @@ pub unsafe fn receive_guarded(
     if carried.capacity().itemsize < 2 || room.bytes == 0 {
         return Ok(None);
     }
-    let known = match room.bytes <= SMALL {
-        true => find(room.ptr.addr(), room.bytes),
+    let address = room.ptr.addr();
+    // SAFETY:
+    // - the caller's promise: what lies in waste may be written by anybody.
+    let begin =
+        |count, datatype| unsafe { mpi.irecv(room.ptr, count, datatype, source, tag, comm) };
+    let mut known = match room.bytes <= SMALL {
+        // A thread that finds another one here makes a type of its own.
+        true => match KNOWN.try_lock() {
+            Ok(known) => Some(known),
+            Err(TryLockError::Poisoned(known)) => Some(known.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        },
         false => None,
     };
-    if known.is_none() {
-        // SAFETY:
-        // - the caller's promise.
-        let present = unsafe {
-            arrival::receive_present_in(mpi, &room, carried.capacity(), (source, tag), comm)
-        }?;
-        if present.is_some() {
-            return Ok(present);
-        }
+    let mut place = known
+        .as_mut()
+        .map(|known| &mut known[place(address, room.bytes)]);
+    if let Some(Some(room)) = place.as_ref().map(|place| place.as_ref())
+        && (room.address, room.bytes) == (address, carried.room().bytes)
+    {
+        return Ok(Some(begin(1, room.datatype.datatype())?));
     }
-    let (count, datatype) = match known {
-        Some(datatype) => (1, datatype),
-        None if room.bytes >= LARGE => (room.count, room.datatype),
-        None => (1, make(mpi, room.ptr.addr(), room.bytes)?),
-    };
     // SAFETY:
-    // - the caller's promise, for either type: what lies in waste may be written by anybody.
-    Ok(Some(unsafe {
-        mpi.irecv(room.ptr, count, datatype, source, tag, comm)
-    }?))
+    // - the caller's promise.
+    let present = unsafe {
+        arrival::receive_present_in(mpi, &room, carried.capacity(), (source, tag), comm)
+    }?;
+    if present.is_some() {
+        return Ok(present);
+    }
+    if room.bytes >= LARGE {
+        return Ok(Some(begin(room.count, room.datatype)?));
+    }
+    let datatype = make(mpi, address, room.bytes)?;
+    let request = begin(1, datatype.datatype())?;
+    if let Some(place) = &mut place {
+        **place = Some(Known {
+            address,
+            bytes: room.bytes,
+            datatype,
+        });
+    }
+    Ok(Some(request))
 }
 
 /// Where a room is kept.
@@ -89,16 +108,7 @@ fn place(address: usize, bytes: usize) -> usize {
     ((address >> 4) ^ (address >> 10) ^ bytes) % ROOMS
 }
 
-fn find(address: usize, bytes: usize) -> Option<Datatype> {
-    KNOWN.with_borrow(|known| match &known[place(address, bytes)] {
-        Some(room) if room.address == address && room.bytes == bytes => {
-            Some(room.datatype.datatype())
-        }
-        _ => None,
-    })
-}
-
-fn make(mpi: &'static Mpi, address: usize, bytes: usize) -> Result<Datatype> {
+fn make(mpi: &'static Mpi, address: usize, bytes: usize) -> Result<Derived> {
     let waste = (WASTE.0.get() as i64).wrapping_sub(address as i64);
     // Next to each other the two would be one block.
     let waste = match waste == bytes as i64 {
@@ -106,13 +116,5 @@ fn make(mpi: &'static Mpi, address: usize, bytes: usize) -> Result<Datatype> {
         false => waste,
     };
     let datatype = mpi.type_create_hindexed(&[bytes as i64, 1], &[0, waste], byte(mpi))?;
-    let room = Known {
-        address,
-        bytes,
-        datatype: Derived::new(mpi, datatype).commit()?,
-    };
-    let made = room.datatype.datatype();
-    // Dropped outside the borrow: the room that was there.
-    let _before = KNOWN.with_borrow_mut(|known| known[place(address, bytes)].replace(room));
-    Ok(made)
+    Derived::new(mpi, datatype).commit()
 }

@@ -4,6 +4,8 @@
 //!
 //! Knows plans and turns, no tensor.
 
+use std::sync::Arc;
+
 use mpi_runtime::{CountArrays, Request};
 
 use super::{Rest, asks, make, open, ready};
@@ -19,8 +21,35 @@ use crate::plan::Plan;
 use crate::side::Side;
 use crate::{trace, watch};
 
-/// A collective that MPI carries, by its request: the arrays are MPI's to read until that has completed.
-pub type Flight = (Request, Option<CountArrays>);
+/// A collective that MPI carries.
+#[derive(Debug)]
+pub struct Flight {
+    /// MPI's own.
+    pub request: Request,
+    /// What must stay until it has completed, besides the tensors' memory.
+    pub keeps: Keeps,
+}
+
+/// What MPI uses of ours until a request has completed: counts that it reads, and the private duplicate on which the call was
+/// made. The communicator may be freed before.
+#[derive(Debug, Default)]
+pub struct Keeps {
+    _arrays: Option<Box<CountArrays>>,
+    _state: Option<Arc<State>>,
+}
+
+impl Flight {
+    pub(crate) fn new(
+        (request, arrays): (Request, Option<CountArrays>),
+        state: Option<&Arc<State>>,
+    ) -> Flight {
+        let keeps = Keeps {
+            _arrays: arrays.map(Box::new),
+            _state: state.cloned(),
+        };
+        Flight { request, keeps }
+    }
+}
 
 /// A collective that has begun.
 #[allow(
@@ -39,7 +68,7 @@ pub enum ForeignBegun {
     /// Nothing was begun: the caller calls MPI at once, on the user's communicator.
     Yours,
     /// Its turn had come: the request of the call that was made.
-    Mpi(Request),
+    Mpi(Flight),
     /// It waits for its turn. The caller gives it to [`crate::engine::carry`].
     Carried(Handle),
 }
@@ -62,7 +91,8 @@ pub unsafe fn begin_here(comm: &Comm, call: &Call, lets_go: bool) -> Result<Begu
             let comm = gate.comm_for(Way::NonBlocking)?;
             // SAFETY:
             // - the caller's promise; the plan works on the tensors' own memory.
-            return unsafe { plan.start_on(comm.raw()) }.map(Begun::Mpi);
+            let started = unsafe { plan.start_on(comm.raw()) }?;
+            return Ok(Begun::Mpi(Flight::new(started, None)));
         };
         // What asks was compared before.
         let turn = match asks(call) {
@@ -73,7 +103,8 @@ pub unsafe fn begin_here(comm: &Comm, call: &Call, lets_go: bool) -> Result<Begu
             // SAFETY:
             // - as above.
             let start = |comm| unsafe { plan.start_on(comm) };
-            return turn.take(start).map(Begun::Mpi);
+            let started = turn.take(start)?;
+            return Ok(Begun::Mpi(Flight::new(started, Some(state))));
         }
     }
     let (collective, brief) = make(&gate, call, plan)?;
