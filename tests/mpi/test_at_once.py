@@ -242,3 +242,35 @@ def test_what_is_refused_is_refused_before_anything_starts(many):
     assert np.all(room == POISON)
     many.Iallgatherv(np.full(2, 5), [room, [2] * size]).Wait()
     assert np.all(room == 5)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_communicator_may_be_freed_while_mpi_carries_them(rng, dropped):
+    """The private duplicate they are on goes after the last of them, dropped ones included."""
+    dup = settled(MPI.COMM_WORLD)
+    size, rank = dup.size, dup.rank
+    counts, places, total = ragged(size, 3)
+    sent = rng.integers(-1000, 1000, counts[rank])
+    out = np.full(total, POISON)
+    types = [MPI.INT64_T] * size
+    block = np.full(2 * size, rank)
+    came = np.full(2 * size, POISON)
+    requests = [
+        dup.Iallgatherv(sent, [out, (counts, places)]),
+        dup.Ialltoallw(
+            [block, [2] * size, [16 * r for r in range(size)], types],
+            [came, [2] * size, [16 * r for r in range(size)], types],
+        ),
+        dup.Ibarrier(),
+    ]
+    expected = MPI.COMM_WORLD.allgather(sent)
+    dup.Free()
+    if dropped:
+        requests.clear()
+        gc.collect()
+        MPI.COMM_WORLD.Barrier()
+        return
+    MPI.Request.Waitall(requests)
+    for r in range(size):
+        assert np.array_equal(out[places[r] : places[r] + counts[r]], expected[r])
+    assert came.tolist() == [r for r in range(size) for _ in range(2)]
