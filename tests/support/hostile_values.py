@@ -332,6 +332,7 @@ def _targets() -> dict[str, Make]:
     for name, value in {"-1": -1, **WIDE}.items():
         rows[f"count {name}"] = lambda value=value: (0, value, MPI.DOUBLE)
         rows[f"displacement {name}"] = lambda value=value: (value, 1, MPI.DOUBLE)
+        rows[f"displacement {name} alone"] = lambda value=value: value
     for name, make in NO_TYPES.items():
         rows[f"type {name}"] = lambda make=make: (0, 4, make())
     return rows

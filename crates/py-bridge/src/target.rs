@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tensor_comm::{Op, kernels};
 
-use crate::bounds::Reach;
+use crate::bounds::{self, Reach};
 use crate::collective;
 use crate::datatype;
 use crate::delegate::Values;
@@ -56,7 +56,11 @@ pub fn window(
     else {
         return Ok(());
     };
-    let (Ok(count), Ok(datatype)) = (origin.get_item(1), origin.get_item(3)) else {
+    // `[buffer, count, displacement, Datatype]`, or without a displacement (`elements.rs`, `memory.rs`).
+    let last = origin.len().saturating_sub(1);
+    let (Ok(buffer), Ok(count), Ok(datatype)) =
+        (origin.get_item(0), origin.get_item(1), origin.get_item(last))
+    else {
         return Ok(());
     };
     let single = row.params.iter().any(|param| param.name == "target_disp");
@@ -67,21 +71,32 @@ pub fn window(
     let Some((displ, asked, given)) = spec_of(spec)? else {
         return Ok(());
     };
+    let handle = |datatype| mpi4py.datatype(datatype).ok();
+    let null = mpi4py.mpi().datatype_null();
+    let (Some(sent), Some(put)) = (
+        handle(&datatype).filter(|sent| *sent != null),
+        handle(given.as_ref().unwrap_or(&datatype)).filter(|put| *put != null),
+    ) else {
+        return Ok(());
+    };
+    let reach = |datatype| Reach::of(win.py(), mpi4py.mpi(), datatype);
     let count = match (asked, single) {
         (Some(count), _) => count,
         (None, true) => 1,
+        // A tensor as a whole.
+        (None, false) if count.is_none() => {
+            let length = bounds::length(&buffer)?;
+            reach(sent)?.check_all(row.params[0].name, length)?
+        }
         (None, false) => match count.extract() {
             Ok(count) => count,
             Err(_) => return Ok(()),
         },
     };
-    let Ok(handle) = mpi4py.datatype(given.as_ref().unwrap_or(&datatype)) else {
-        return Ok(());
-    };
-    if count == 0 || handle == mpi4py.mpi().datatype_null() {
+    if count == 0 {
         return Ok(());
     }
-    let reach = Reach::of(win.py(), mpi4py.mpi(), handle)?;
+    let reach = reach(put)?;
     reach.check_at(
         &format!("{name}: the window of rank {rank}"),
         displ.saturating_mul(unit),
