@@ -19,7 +19,13 @@ import torch
 import dlmpi
 from dlmpi import MPI
 
-pytestmark = pytest.mark.mpi
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(
+        MPI.COMM_WORLD.size > 3,
+        reason="takes minutes where ranks outnumber cores; fewer ranks tell",
+    ),
+]
 
 LONG = 10 if os.environ.get("DLMPI_TEST_LONG") else 1
 ROUNDS = 4
