@@ -58,9 +58,11 @@ pub fn window(
     };
     // `[buffer, count, displacement, Datatype]`, or without a displacement (`elements.rs`, `memory.rs`).
     let last = origin.len().saturating_sub(1);
-    let (Ok(buffer), Ok(count), Ok(datatype)) =
-        (origin.get_item(0), origin.get_item(1), origin.get_item(last))
-    else {
+    let (Ok(buffer), Ok(count), Ok(datatype)) = (
+        origin.get_item(0),
+        origin.get_item(1),
+        origin.get_item(last),
+    ) else {
         return Ok(());
     };
     let single = row.params.iter().any(|param| param.name == "target_disp");
