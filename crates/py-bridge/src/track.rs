@@ -84,15 +84,16 @@ impl Track {
 
     /// Of an operation of mpi4py's.
     pub fn lending(mpi: &'static Mpi, handle: Handle, mut lent: Lent) -> Track {
-        let holds = Holds {
-            keeps: std::mem::take(&mut lent.keeps),
+        let keeps = std::mem::take(&mut lent.keeps);
+        let besides = Holds {
+            keeps,
             ..Holds::default()
         };
         Track {
             mpi,
             handle,
             room: lent.room,
-            holds: Mutex::new(holds),
+            holds: Mutex::new(besides),
             lent: Some(Box::new(lent)),
         }
     }
