@@ -1,6 +1,6 @@
 """Memory stays flat, whatever is called how often: bytes of malloc's heap and blocks of Python's.
 
-Of several rounds the least growth counts: caches fill up once, a leak is there in every round.
+Of several rounds the least growth counts: caches fill up, a leak is there in every round.
 DLMPI_TEST_LONG=1 makes the rounds ten times as long.
 """
 
@@ -28,7 +28,8 @@ pytestmark = [
 ]
 
 LONG = 10 if os.environ.get("DLMPI_TEST_LONG") else 1
-ROUNDS = 4
+#: Open MPI keeps schedules of non-blocking collectives until it has some thousands.
+ROUNDS = 16
 #: Less than a leak of a smallest block in every second call; and what comes and goes in any round.
 BYTES, BLOCKS = 8, 0.25
 SOME_BYTES, SOME_BLOCKS = 512, 40
@@ -240,6 +241,7 @@ def test_memory_stays_flat(comm, heap, make):
     for _ in range(turns // 2 + 70):  # past the calls that are compared
         turn()
     least_bytes, least_blocks = float("inf"), float("inf")
+    may_bytes, may_blocks = BYTES * turns + SOME_BYTES, BLOCKS * turns + SOME_BLOCKS
     for _ in range(ROUNDS):
         gc.collect()
         made.Barrier()
@@ -250,6 +252,8 @@ def test_memory_stays_flat(comm, heap, make):
         made.Barrier()
         least_bytes = min(least_bytes, heap() - bytes_)
         least_blocks = min(least_blocks, sys.getallocatedblocks() - blocks)
+        if made.allreduce(least_bytes < may_bytes and least_blocks < may_blocks, MPI.LAND):
+            break
     made.Free()
-    assert least_blocks < BLOCKS * turns + SOME_BLOCKS
-    assert least_bytes < BYTES * turns + SOME_BYTES
+    assert least_blocks < may_blocks
+    assert least_bytes < may_bytes

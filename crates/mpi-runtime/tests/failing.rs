@@ -5,7 +5,7 @@
 
 mod c_library;
 
-use mpi_runtime::{Error, GeneralizedRequest, Keyval, Mpi, StatusPtr, ThreadLevel, UserOp};
+use mpi_runtime::{Error, GeneralizedRequest, Keyval, Mpi, StatusPtr, ThreadLevel, UserOp, Win};
 use std::collections::BTreeSet;
 use std::ptr::{null, null_mut};
 
@@ -130,6 +130,9 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
         mpi.message_null(),
         mpi.errhandler_null(),
     );
+    // SAFETY:
+    // - the library's functions look at nothing that they are given.
+    let win = unsafe { Win::from_raw(0) };
     let (from, to, status, key) = (null(), null_mut(), StatusPtr::ignore(), Keyval::from_raw(0));
     told.hears("MPI_Grequest_start", mpi.grequest_start(Nothing));
     told.hears("MPIX_Comm_revoke", mpi.comm_revoke(comm));
@@ -150,6 +153,7 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
         allgatherv(from, count, dt, to, &[count], &[count], dt, comm);
         alltoall(from, count, dt, to, count, dt, comm);
         alltoallv(from, &[count], &[count], dt, to, &[count], &[count], dt, comm);
+        alltoallw(from, (&[1], &[0], &[dt]), to, (&[1], &[0], &[dt]), comm);
         reduce(from, to, count, dt, op, 0, comm);
         allreduce(from, to, count, dt, op, comm);
         scan(from, to, count, dt, op, comm);
@@ -257,5 +261,15 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
         issend(from, count, dt, 0, 0, comm);
         ibsend(from, count, dt, 0, 0, comm);
         irsend(from, count, dt, 0, 0, comm);
+        pack_size(1, dt, comm);
+        pack(from, 1, dt, to, 1, 0, comm);
+        unpack(from, 1, 0, to, 1, dt, comm);
+        put(from, 1, dt, 0, 0, win);
+        get(to, 1, dt, 0, 0, win);
+        accumulate(from, 1, dt, 0, 0, op, win);
+        win_flush(0, win);
+        win_flush_local(0, win);
+        win_flush_all(win);
+        win_flush_local_all(win);
     }
 }

@@ -8,14 +8,12 @@ use pyo3::types::PyInt;
 use tensor_comm::{Comm, Flow, Op};
 
 use crate::announce::Together;
-use crate::bounds;
 use crate::carried;
 use crate::collective::{self, Role};
 use crate::datatype::Use;
-use crate::delegate::{self, Values, invoke};
+use crate::delegate::{Values, invoke};
 use crate::elements;
 use crate::errors;
-use crate::framework::Intent;
 use crate::lane::Short;
 use crate::memory::{self, Division, Given};
 use crate::mpi4py::Mpi4py;
@@ -29,6 +27,7 @@ use crate::staged;
 use crate::table::{Class, Row};
 use crate::target;
 use crate::transfer::{self, Lent};
+use crate::typed;
 
 /// How a method reads its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -352,11 +351,7 @@ impl Side<'_> {
                 };
                 memory::lend(mpi4py, name, msg, flow, usage, division, lent)
             }
-            Form::Types => {
-                let message = delegate::memory(mpi4py, name, msg, &[Intent::of(flow)], lent)?;
-                bounds::check_each(mpi4py, name, &message)?;
-                Ok(message)
-            }
+            Form::Types => typed::lend(mpi4py, (row, slf), name, msg, flow, lent),
             Form::Packed(elements) => {
                 let datatype = (flow == elements).then_some(slf);
                 packed::lend(mpi4py, name, datatype, msg, flow, lent)

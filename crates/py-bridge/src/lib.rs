@@ -77,6 +77,7 @@ pub mod together;
 pub mod trace;
 pub mod track;
 pub mod transfer;
+pub mod typed;
 pub mod typestr;
 pub mod watch;
 

@@ -105,6 +105,12 @@ impl Capacity {
     }
 }
 
+/// Whether the displacements of an `MPI_Alltoallw` on one rank are taken for numbers of elements, as by Open MPI 5.0.11.
+#[must_use]
+pub fn scales_displacements(mpi: &Mpi) -> bool {
+    mpi.family() == Family::OpenMpi
+}
+
 /// Whether the status of an `MPI_Isendrecv` is that of its message: MPICH 5.0.2 gives any status there.
 #[must_use]
 pub fn tells_of_pairs(mpi: &Mpi) -> bool {

@@ -70,7 +70,7 @@ pub use comm::Comm;
 pub use direct::Pattern;
 pub use dlpack_core::{DType, Device, Layout, View};
 pub use error::{Error, Result};
-pub use fits::{Arrived, Capacity, tells_of_pairs};
+pub use fits::{Arrived, Capacity, scales_displacements, tells_of_pairs};
 pub use foreign::{Announced, Foreign, Seat, Told, announce};
 pub use ground::awareness::{Awareness, awareness};
 pub use ground::process::attend;

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::{Flat, Lane};
 use crate::error::Result;
+use crate::fits::scales_displacements;
 use crate::wiretype::mpi_datatype;
 
 /// Up to this many ranks nothing is allocated.
@@ -70,6 +71,9 @@ impl Lane {
             return None;
         }
         let (mpi, on) = (self.comm.mpi(), self.on);
+        if self.size == 1 && scales_displacements(mpi) {
+            return None;
+        }
         if self.state.is_some_and(|state| !state.takes(self.sequence)) {
             return None;
         }
