@@ -1,9 +1,13 @@
 """Thousands of requests of every kind, completed in every way, from several threads. Oracle: what
-was sent; and that nothing keeps a tensor when all is over."""
+was sent; and that nothing keeps a tensor when all is over.
+
+DLMPI_TEST_LONG=1 has ten times as many requests under way.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 
@@ -16,7 +20,8 @@ from dlmpi import MPI
 
 pytestmark = pytest.mark.mpi
 
-ROUNDS, MESSAGES, EVERY = 3, 150, 25
+LONG = 10 if os.environ.get("DLMPI_TEST_LONG") else 1
+ROUNDS, MESSAGES, EVERY = 3, 150 * LONG, 25
 
 
 class Watched(np.ndarray):
@@ -105,7 +110,7 @@ class Exchange:
 
 
 def test_mixed_requests_in_threads(comm):
-    """Each of three threads has some 300 requests under way at any time, for a few rounds."""
+    """Each of three threads has some 300 requests under way at once, for a few rounds."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         pytest.skip("needs MPI_THREAD_MULTIPLE")
     parts = [Exchange(comm.Dup(), seed) for seed in range(3)]
