@@ -297,7 +297,8 @@ fn check_root(
 ) -> PyResult<()> {
     let exists = || -> tensor_comm::Result<bool> {
         if !comm.is_inter()? {
-            return Ok(usize::try_from(root).is_ok_and(|root| comm.size().is_ok_and(|n| root < n)));
+            let ranks = comm.size()?;
+            return Ok(usize::try_from(root).is_ok_and(|root| root < ranks));
         }
         let constants = comm.mpi().constants();
         let ranks = comm.mpi().comm_remote_size(comm.raw())?;

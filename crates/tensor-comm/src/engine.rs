@@ -178,10 +178,11 @@ fn work(engine: &'static Engine) {
             }
             if inbox.stop {
                 active.extend(inbox.operations.drain(..));
-                inbox.running = false;
-                engine.changed.notify_all();
                 drop(inbox);
+                // Tells MPI of requests that are its own, too: before it goes on to end.
                 active.iter().for_each(Handle::abandon);
+                engine.lock().running = false;
+                engine.changed.notify_all();
                 return;
             }
             if !inbox.operations.is_empty() {

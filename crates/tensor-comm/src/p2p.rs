@@ -317,8 +317,11 @@ pub(crate) unsafe fn exchange(
 fn arguments(comm: Comm, source: i32, tag: i32) -> Result<()> {
     let constants = comm.mpi().constants();
     let nobody = [constants.any_source, constants.proc_null].contains(&source);
-    let exists =
-        nobody || usize::try_from(source).is_ok_and(|at| comm.blocks().is_ok_and(|n| at < n));
+    let exists = nobody
+        || match usize::try_from(source) {
+            Ok(at) => at < comm.blocks()?,
+            Err(_) => false,
+        };
     if exists && (tag >= 0 || tag == constants.any_tag) {
         return Ok(());
     }

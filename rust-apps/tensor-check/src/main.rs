@@ -140,7 +140,9 @@ fn non_blocking(mpi: &'static Mpi, world: &SimpleCommunicator) -> Result<()> {
             let reduce = call(CallKind::Allreduce, Arg::InPlace, Arg::Part(part));
             // SAFETY:
             // - The vectors live until all handles have been waited for.
-            unsafe { tensor_comm::start(&comm, &reduce, Box::new(())) }
+            let handle = unsafe { tensor_comm::begin(&comm, &reduce, Box::new(())) }?;
+            tensor_comm::engine::carry(&handle)?;
+            Ok(handle)
         })
         .collect::<Result<_>>()?;
     handles.iter().rev().try_for_each(|handle| handle.wait())?;
