@@ -212,3 +212,39 @@ def test_re_entry_while_every_kind_of_wait_goes_on(run_script):
         for rank in (0, 1):
             assert f"{name} {rank} {{2.0}} True " in outcome.text, outcome.text
         assert f"{name} 0 {{2.0}} True {{2.0}}" in outcome.text, outcome.text
+
+
+def test_mpi_hears_of_abandoned_requests_before_it_ends(run_script):
+    """An attribute of COMM_SELF that was set before goes after dlmpi's, in which the engine stops.
+
+    What its thread tells MPI later would come while MPI takes itself apart.
+    """
+    outcome = run_script(
+        """
+        import time
+        import numpy as np
+        from mpi4py import MPI as PLAIN
+        from dlmpi import MPI
+
+        left = []
+
+        def is_open(request):
+            try:
+                return not PLAIN.Request(request).Get_status()
+            except PLAIN.Exception:  # it has ended: with an error
+                return False
+
+        def look(*ignored):
+            open_ = sum(map(is_open, left))
+            print(f"{open_} of {len(left)} open", flush=True)
+
+        key = PLAIN.Comm.Create_keyval(delete_fn=look)
+        PLAIN.COMM_SELF.Set_attr(key, 1)
+        if MPI.COMM_WORLD.rank == 0:
+            sent = np.ones(3000)
+            left += [MPI.COMM_WORLD.Ibcast(sent) for _ in range(3000)]
+        time.sleep(0.2)
+        MPI.Finalize()
+        """
+    )
+    assert outcome.text.count("0 of 3000 open") == 1, outcome.text

@@ -107,14 +107,22 @@ unsafe extern "C" fn entry<const ROW: usize>(
                 Outcome::Raw => delegate::call(real()?, row, &slf, &slots).map(Bound::unbind),
             }
         }));
-        match called.unwrap_or_else(|panic| Err(errors::panicked(&*panic))) {
-            Ok(value) => value.into_ptr(),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
-        }
+        hand_back(py, called)
     })
+}
+
+/// What CPython gets of a call: a new reference, or NULL with an exception set, also after a panic.
+pub(crate) fn hand_back(
+    py: Python<'_>,
+    called: std::thread::Result<PyResult<Py<PyAny>>>,
+) -> *mut ffi::PyObject {
+    match called.unwrap_or_else(|panic| Err(errors::panicked(&*panic))) {
+        Ok(value) => value.into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+    }
 }
 
 fn count(nargs: ffi::Py_ssize_t) -> usize {

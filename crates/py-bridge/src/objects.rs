@@ -143,15 +143,9 @@ unsafe extern "C" fn entry<const N: usize>(
             // SAFETY:
             // - As above; this is the contract of the calling convention.
             let slots = unsafe { sort(py, name, params, args, nargs, kwnames) }?;
-            body(mpi4py, hooks, &slf, &slots)
+            body(mpi4py, hooks, &slf, &slots).map(Bound::unbind)
         }));
-        match called.unwrap_or_else(|panic| Err(errors::panicked(&*panic))) {
-            Ok(value) => value.into_ptr(),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
-        }
+        method::hand_back(py, called)
     })
 }
 

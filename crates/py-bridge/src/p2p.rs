@@ -37,6 +37,27 @@ impl Shared {
     }
 }
 
+/// An address that only goes to MPI.
+#[derive(Clone, Copy)]
+pub(crate) struct Address(*mut u8);
+
+// SAFETY:
+// - As for [`Shared`].
+unsafe impl Send for Address {}
+// SAFETY:
+// - As for [`Shared`].
+unsafe impl Sync for Address {}
+
+impl Address {
+    pub(crate) fn new(address: *mut u8) -> Address {
+        Address(address)
+    }
+
+    pub(crate) fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
 /// A C `int`: ranks, tags, roots.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use crate::errors;
 use crate::framework::Intent;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
-use crate::p2p;
+use crate::p2p::{self, Address};
 use crate::params::Slots;
 use crate::plain;
 use crate::registry;
@@ -94,7 +94,7 @@ pub fn start<'py>(
             return Ok(None);
         }
     }
-    let elements = (Address(view.data()), count, datatype);
+    let elements = (Address::new(view.data()), count, datatype);
     // SAFETY:
     // - the door found `numel` elements there, writable for a receive, and the loan is held by the request
     //   object until MPI is done with them (transfer.rs).
@@ -143,7 +143,7 @@ fn of_array<'py>(
             .map_err(|error| errors::operation(py, error))?
     } else {
         let (count, datatype) = carried.counted();
-        let elements = (Address(carried.data()), count, datatype);
+        let elements = (Address::new(carried.data()), count, datatype);
         // SAFETY:
         // - the array has these elements, and is held by the request object until MPI is done with them.
         let request = py.detach(|| unsafe { begin(mpi, post, elements, (peer, tag), comm) });
@@ -177,22 +177,5 @@ unsafe fn begin(
             Post::Send(SendMode::Ready) => mpi.irsend(data, count, datatype, peer, tag, comm),
             Post::Recv => mpi.irecv(data, count, datatype, peer, tag, comm),
         }
-    }
-}
-
-/// An address that only goes to MPI.
-#[derive(Clone, Copy)]
-struct Address(*mut u8);
-
-// SAFETY:
-// - The closure that carries it runs on this very thread; `detach` asks for `Send` all the same.
-unsafe impl Send for Address {}
-// SAFETY:
-// - As above.
-unsafe impl Sync for Address {}
-
-impl Address {
-    fn get(&self) -> *mut u8 {
-        self.0
     }
 }

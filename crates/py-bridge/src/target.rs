@@ -19,9 +19,6 @@ use crate::table::Row;
 /// Operations that move elements, of whatever kind.
 const MOVE: [BuiltinOp; 2] = [BuiltinOp::Replace, BuiltinOp::NoOp];
 
-/// Bytes of each rank's window and of one displacement there, one pair per rank.
-type Rooms<'py> = Bound<'py, PyTuple>;
-
 /// Compares what an operation reaches at its target with that rank's window, where the window knows of it. Memory beyond
 /// it would be read or overwritten: neither MPICH 5.0.2 nor Open MPI 5.0.11 looks.
 ///
@@ -40,14 +37,8 @@ pub fn window(
     };
     operation(mpi4py, row, slots, values)?;
     let rank = argument("target_rank").and_then(|rank| rank.extract::<usize>().ok());
-    let rooms = win.getattr(pyo3::intern!(win.py(), "_rooms"));
-    let (Some(rank), Ok(rooms)) = (
-        rank,
-        rooms.and_then(|rooms| Ok(rooms.cast_into::<PyTuple>()?)),
-    ) else {
-        return Ok(());
-    };
-    let Some((size, unit)) = room(&rooms, rank)? else {
+    let Some(rank) = rank else { return Ok(()) };
+    let Some((size, unit)) = room(win, rank)? else {
         return Ok(());
     };
     let Some(origin) = values[0]
@@ -172,7 +163,17 @@ fn spec_of<'py>(spec: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Spec<'py>>>
     Ok(Some((displ, count, items.get(2).cloned())))
 }
 
-fn room(rooms: &Rooms<'_>, rank: usize) -> PyResult<Option<(usize, i64)>> {
+/// Bytes of a rank's window and of one displacement there, where the window knows of them (`_announced.py`).
+///
+/// # Errors
+/// What Python raised.
+pub fn room(win: &Bound<'_, PyAny>, rank: usize) -> PyResult<Option<(usize, i64)>> {
+    let Some(rooms) = win.getattr_opt(pyo3::intern!(win.py(), "_rooms"))? else {
+        return Ok(None);
+    };
+    let Ok(rooms) = rooms.cast_into::<PyTuple>() else {
+        return Ok(None);
+    };
     match (rooms.get_item(2 * rank), rooms.get_item(2 * rank + 1)) {
         (Ok(size), Ok(unit)) => Ok(Some((size.extract()?, unit.extract()?))),
         _ => Ok(None),

@@ -3,7 +3,6 @@
 use mpi_runtime::{BuiltinOp, Mpi, Win};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use tensor_comm::{DType, Op, kernels};
 
 use crate::collective;
@@ -13,9 +12,11 @@ use crate::framework::Intent;
 use crate::interrupt;
 use crate::mpi4py::Mpi4py;
 use crate::outstanding::Outstanding;
+use crate::p2p::Address;
 use crate::params::Slots;
 use crate::plain;
 use crate::table::Row;
+use crate::target;
 
 /// Which operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,22 +40,6 @@ pub enum Flush {
     All,
     /// `Flush_local_all`.
     AllLocal,
-}
-
-/// An address that only goes to MPI.
-struct Address(*mut u8);
-
-// SAFETY:
-// - The closure that carries it runs on this very thread; `detach` asks for `Send` all the same.
-unsafe impl Send for Address {}
-// SAFETY:
-// - As above.
-unsafe impl Sync for Address {}
-
-impl Address {
-    fn get(&self) -> *mut u8 {
-        self.0
-    }
 }
 
 /// Begins a one-sided operation; its array is held until it is over.
@@ -89,7 +74,7 @@ pub fn begin(
         OneSided::Put | OneSided::Get => mpi.op(BuiltinOp::Sum),
     };
     let holds = outstanding(slf).ok()??;
-    let (address, displ) = (Address(flat.data), i64::from(displ));
+    let (address, displ) = (Address::new(flat.data), i64::from(displ));
     // SAFETY:
     // - the array has these elements, writable for `Get`, and is held, by `holds` from then on.
     let begun = interrupt::wait(py, || unsafe {
@@ -110,17 +95,12 @@ pub fn begin(
 /// Whether these bytes from `displ` on lie in the window of `target`, as far as it is known: `target.rs` looks at the rest,
 /// and refuses in words.
 fn is_within(slf: &Bound<'_, PyAny>, target: usize, displ: i32, bytes: usize) -> bool {
-    let room = || {
-        let rooms = slf.getattr_opt(intern!(slf.py(), "_rooms")).ok()??;
-        let rooms = rooms.cast_into::<PyTuple>().ok()?;
-        let number = |at: usize| rooms.get_item(at).ok()?.extract::<usize>().ok();
-        Some((number(2 * target)?, number(2 * target + 1)?))
-    };
-    let end = |(size, unit): (usize, usize)| {
-        let start = usize::try_from(displ).ok()?.checked_mul(unit)?;
+    let end = |(size, unit): (usize, i64)| {
+        let start = usize::try_from(i64::from(displ).checked_mul(unit)?).ok()?;
         start.checked_add(bytes).filter(|end| *end <= size)
     };
-    room().and_then(end).is_some()
+    let room = target::room(slf, target).ok().flatten();
+    room.and_then(end).is_some()
 }
 
 /// The operation of an `Accumulate`, where numbers of this dtype have it.
