@@ -132,7 +132,10 @@ def test_each_rank_may_come_by_its_own_way(many, rng, n, turn):
     types = [MPI.INT64_T] * size
     exchanged = np.full(size * (counts[rank] + 1), POISON)
     start(
-        many.Ialltoallw([mine, sent, words[0], types], [exchanged, got, words[1], types]),
+        many.Ialltoallw(
+            [torch.from_numpy(mine) if way % 2 else mine, sent, words[0], types],
+            [exchanged, (got, words[1]), types],
+        ),
         exchanged,
         wanted,
     )
@@ -216,6 +219,57 @@ def test_counts_and_temporaries_may_go(many):
     assert len(junk) == 64
     for step, out in enumerate(outs):
         assert np.array_equal(out, np.repeat(np.arange(size) + step, 3))
+
+
+@pytest.mark.parametrize("forms", ["lists", "arrays", "pair"])
+def test_what_an_ialltoallw_was_given_may_go(many, forms):
+    """MPI reads its counts, displacements and Datatypes until the end."""
+    size, rank = many.size, many.rank
+    outs, requests = [], []
+    for step in range(24):
+        counts, at = [2] * size, [16 * r for r in range(size)]
+        types = [MPI.INT64_T] * size
+        if forms == "arrays":
+            counts, at = np.array(counts, "i"), np.array(at, "i")
+        out = np.full(2 * size, POISON)
+        sent = np.repeat(np.arange(size), 2) + 100 * rank + step
+        if forms == "pair":
+            given = [[sent, (counts, at), types], [out, (counts, at), types]]
+        else:
+            given = [[sent, counts, at, types], [out, counts, at, types]]
+        requests.append(many.Ialltoallw(*given))
+        counts[:], at[:], types[:] = [9999] * size, [-8] * size, [MPI.BYTE] * size
+        outs.append(out)
+    del sent, given
+    gc.collect()
+    junk = [np.full(2 * size, -7) for _ in range(64)]
+    STOCK.Request.Waitall(requests)
+    assert len(junk) == 64
+    for step, out in enumerate(outs):
+        assert np.array_equal(out, np.repeat(100 * np.arange(size), 2) + rank + step)
+
+
+def test_an_ialltoallw_that_leaves_its_arrays_is_refused(many):
+    size = many.size
+    types = [MPI.INT64_T] * size
+    sent, room = np.zeros(size, int), np.full(size, POISON)
+    fits = [[1] * size, [8 * r for r in range(size)], types]
+    frozen = room.copy()
+    frozen.flags.writeable = False
+    for wrong in (
+        [room, [1] * size, [8 * r + 8 for r in range(size)], types],
+        [room, [1] * (size - 1) + [2], fits[1], types],
+        [room, [1] * size, [-8] * size, types],
+        [room, [2**31 - 1] * size, fits[1], types],
+    ):
+        with pytest.raises(ValueError, match="recvbuf"):
+            many.Ialltoallw([sent, *fits], wrong)
+    with pytest.raises(BufferError, match="writable"):
+        many.Ialltoallw([sent, *fits], [frozen, *fits])
+    assert np.all(room == POISON)
+    request = many.Ialltoallw([sent, *fits], [room, *fits])
+    request.Wait()
+    assert not np.any(room)
 
 
 def test_a_request_that_is_dropped_leaves_its_memory_held(many):

@@ -184,6 +184,7 @@ table! {
         iallgatherv = c"MPI_Iallgatherv" (In, c_int, H, Out, Ints, Ints, H, H, *mut H);
         ialltoall = c"MPI_Ialltoall" (In, c_int, H, Out, c_int, H, H, *mut H);
         ialltoallv = c"MPI_Ialltoallv" (In, Ints, Ints, H, Out, Ints, Ints, H, H, *mut H);
+        ialltoallw = c"MPI_Ialltoallw" (In, Ints, Ints, *const H, Out, Ints, Ints, *const H, H, *mut H);
         ireduce = c"MPI_Ireduce" (In, Out, c_int, H, H, c_int, H, *mut H);
         iallreduce = c"MPI_Iallreduce" (In, Out, c_int, H, H, H, *mut H);
         iscan = c"MPI_Iscan" (In, Out, c_int, H, H, H, *mut H);

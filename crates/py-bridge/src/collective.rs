@@ -15,7 +15,6 @@ use crate::datatype::Use;
 use crate::errors;
 use crate::framework::Intent;
 use crate::interrupt;
-use crate::lane;
 use crate::message::{self, Loans, Message};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
@@ -102,9 +101,6 @@ pub fn start<'py>(
     comm: Comm,
     slots: &Slots<'_, 'py>,
 ) -> PyResult<Outcome> {
-    if let Some(request) = lane::start(mpi4py, row, params, comm, slots, py)? {
-        return Ok(Outcome::Value(request.unbind()));
-    }
     let (mut call, mut loans) = (Call::new(row.kind), Loans::new(mpi4py));
     let filled = fill(py, row, params, comm, slots, &mut call, &mut loans);
     match filled.and_then(|ours| check_root(py, mpi4py, row, comm, call.root).map(|()| ours)) {

@@ -12,7 +12,7 @@ mod windows;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 use tensor_comm::lane::{self, End, Lane, Ready};
-use tensor_comm::{CallKind, Comm, Flow};
+use tensor_comm::{CallKind, Flow};
 
 use crate::collective::{self, Collective, Role, Rooted};
 use crate::errors;
@@ -38,6 +38,8 @@ pub enum Short {
     Matched,
     /// `Alltoallw`.
     Typed,
+    /// `Ialltoallw`.
+    StartTyped,
     /// `Put` and its like.
     OneSided(OneSided),
     /// `Pack` and `Unpack`, by the flow of the elements.
@@ -61,15 +63,16 @@ pub unsafe fn attempt<'py>(
     let comm = || unsafe { mpi4py.comm_of(slf) };
     let done = match &row.body {
         Body::Collective(one) if one.kind == CallKind::Barrier => {
-            let barrier = Lane::open(mpi4py.mpi(), comm())?.barrier()?;
-            interrupt::wait(py, barrier)
+            interrupt::wait(py, lane::barrier(mpi4py.mpi(), comm())?)
         }
         Body::Collective(one) => {
-            let lane = || Lane::open(mpi4py.mpi(), comm());
-            let (ready, _held) = collective(mpi4py, one, row.params, lane, slots)?;
-            // SAFETY:
-            // - the arrays are held; MPI's rules for overlapping calls are its own to keep.
-            interrupt::wait(py, || unsafe { ready.run() })
+            let lane = Lane::open(mpi4py.mpi(), comm())?;
+            run(py, &collective(mpi4py, one, row.params, lane, slots))?
+        }
+        Body::Start(one) => {
+            let lane = Lane::open_immediate(mpi4py.mpi(), comm())?;
+            let mut call = collective(mpi4py, one, row.params, lane, slots);
+            return start(py, mpi4py, &mut call);
         }
         Body::Mprobe if lane::is_open() => return messages::probe(py, mpi4py, row, comm(), slots),
         Body::Send(_) | Body::Recv | Body::Sendrecv if lane::is_open() => {
@@ -80,7 +83,15 @@ pub unsafe fn attempt<'py>(
         }) if lane::is_open() => match short {
             Short::Replace => messages::replace(py, mpi4py, row, comm(), slots)?,
             Short::Matched => messages::matched(mpi4py, slf, slots)?,
-            Short::Typed => typed::attempt(py, mpi4py, comm(), slots)?,
+            Short::Typed => {
+                let lane = Lane::open(mpi4py.mpi(), comm())?;
+                run(py, &typed::ready(mpi4py, lane, slots))?
+            }
+            Short::StartTyped => {
+                let lane = Lane::open_immediate(mpi4py.mpi(), comm())?;
+                let mut call = typed::ready(mpi4py, lane, slots);
+                return start(py, mpi4py, &mut call);
+            }
             Short::OneSided(which) => return windows::begin(mpi4py, *which, slf, slots),
             Short::Pack(elements) => return local::pack(mpi4py, *elements, slf, slots),
         },
@@ -92,32 +103,40 @@ pub unsafe fn attempt<'py>(
     Some(done.map(|()| py.None()))
 }
 
-/// Starts a collective, if the short way is open to it.
-///
-/// # Errors
-/// What MPI or Python have to say.
-pub fn start<'py>(
+/// A call and the arrays that it is made on, if it takes this way. It stays where it was made: it is large.
+type Made<'py> = Option<(Ready, Arrays<'py>)>;
+
+/// Makes a call that waits.
+#[inline]
+fn run(py: Python<'_>, call: &Made<'_>) -> Option<tensor_comm::Result<()>> {
+    let (ready, _held) = call.as_ref()?;
+    // SAFETY:
+    // - the arrays are held; MPI's rules for overlapping calls are its own to keep.
+    Some(interrupt::wait(py, || unsafe { ready.run() }))
+}
+
+/// Starts a call: its request.
+#[inline]
+fn start(
+    py: Python<'_>,
     mpi4py: &'static Mpi4py,
-    row: &Collective,
-    params: &[Param],
-    comm: Comm,
-    slots: &Slots<'_, 'py>,
-    py: Python<'py>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let lane = || Lane::open_immediate(mpi4py.mpi(), comm.raw());
-    let Some((ready, arrays)) = collective(mpi4py, row, params, lane, slots) else {
-        return Ok(None);
-    };
-    let mut holds = Holds {
-        objects: arrays.into_iter().map(Bound::unbind).collect(),
-        ..Holds::default()
-    };
+    call: &mut Made<'_>,
+) -> Option<PyResult<Py<PyAny>>> {
+    let (ready, arrays) = call.as_mut()?;
+    let objects = arrays.drain(..).map(Bound::unbind).collect();
     // SAFETY:
     // - the request object holds the arrays until MPI is done with them.
-    let request = py.detach(|| unsafe { ready.start() });
-    let flight = request.map_err(|error| errors::operation(py, error))?;
-    holds.keeps = flight.keeps;
-    transfer::hold(mpi4py, py, flight.request, holds, None).map(Some)
+    let flight = py.detach(|| unsafe { ready.start() });
+    let held = flight.map_err(|error| errors::operation(py, error));
+    let held = held.and_then(|flight| {
+        let holds = Holds {
+            objects,
+            keeps: flight.keeps,
+            ..Holds::default()
+        };
+        transfer::hold(mpi4py, py, flight.request, holds, None)
+    });
+    Some(held.map(Bound::unbind))
 }
 
 /// The arrays of a call.
@@ -127,11 +146,10 @@ fn collective<'py>(
     mpi4py: &'static Mpi4py,
     row: &Collective,
     params: &[Param],
-    lane: impl FnOnce() -> Option<Lane>,
+    lane: Lane,
     slots: &Slots<'_, 'py>,
-) -> Option<(Ready, Arrays<'py>)> {
+) -> Made<'py> {
     let reduces = row.kind.is_reduction();
-    let lane = lane()?;
     let (mut sent, mut received, mut root, mut op) = (None, None, 0, None);
     let mut counts = Vec::new();
     for (param, slot) in params.iter().zip(slots) {

@@ -48,9 +48,18 @@ pub fn adopt(orphan: Orphan) {
 }
 
 /// Looks at no more than `limit` orphans and lets go of those that have ended.
-pub fn sweep(py: Python<'_>, limit: usize) {
+#[inline]
+pub fn sweep(_: Python<'_>, limit: usize) {
     let count = COUNT.load(Ordering::Relaxed);
-    for _ in 0..count.min(limit) {
+    if count > 0 {
+        // The caller may be attached without having said so, and objects go here.
+        Python::attach(|py| look_at(py, count.min(limit)));
+    }
+}
+
+#[cold]
+fn look_at(py: Python<'_>, count: usize) {
+    for _ in 0..count {
         let next = {
             let mut orphans = orphans();
             let next = orphans.pop_front();

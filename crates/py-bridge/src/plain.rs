@@ -118,7 +118,7 @@ pub fn typed<'py>(
     let mut numbers = Vec::with_capacity(2 * ranks);
     sequence(&counts, ranks, &mut numbers)?;
     sequence(&displs, ranks, &mut numbers)?;
-    let typed = Typed::new(mpi4py.mpi(), flat, &numbers)?;
+    let typed = Typed::new(mpi4py.mpi(), flat, numbers)?;
     Some((typed, array.to_owned()))
 }
 

@@ -203,7 +203,10 @@ pub fn begin_foreign(
     }
     if small && let Some(turn) = at_once::turn(&gate)? {
         let request = turn.take(|comm| issue.issue(comm))?;
-        return Ok(ForeignBegun::Mpi(Flight::new((request, None), Some(state))));
+        return Ok(ForeignBegun::Mpi(Flight::new(
+            (request, None),
+            Some(Arc::clone(state)),
+        )));
     }
     let exchange = gate.exchange(None).map(Exchange::noting_the_site);
     let mut span = gate.trace_flight(brief);

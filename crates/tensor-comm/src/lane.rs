@@ -20,6 +20,7 @@ use crate::call::{CallKind, Op};
 use crate::comm::Comm;
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::ground::process;
 use crate::ground::settings::Settings;
 use crate::ground::state::State;
 use crate::immediate::Flight;
@@ -29,7 +30,7 @@ pub use blocks::Blocks;
 pub use local::reduce_local;
 pub use messages::{Carried, Replacing, is_open, matched, probe, recv, send, sendrecv};
 use reducing::Work;
-pub use typed::{Exchange, Typed};
+pub use typed::Typed;
 
 /// Collectives from which on it is known whether ranks share memory for small ones.
 const KNOWN: u64 = 64;
@@ -131,7 +132,7 @@ impl End {
 
 /// A communicator on which the short way is open.
 pub struct Lane {
-    comm: Comm,
+    mpi: &'static Mpi,
     state: Option<Arc<State>>,
     settings: &'static Settings,
     /// The number that the next call has.
@@ -151,6 +152,8 @@ pub struct Ready {
     work: Work,
     on: mpi_runtime::Comm,
     state: Option<Arc<State>>,
+    /// Whether others wait until it is issued.
+    has_turn: bool,
 }
 
 // SAFETY:
@@ -168,9 +171,8 @@ impl Lane {
             return None;
         }
         let settings = Settings::known().filter(|settings| !settings.plain)?;
-        let comm = Comm::new(mpi, raw).ok()?;
-        let alone = Lane {
-            comm,
+        let alone = || Lane {
+            mpi,
             state: None,
             settings,
             sequence: 0,
@@ -179,57 +181,47 @@ impl Lane {
             size: 1,
             rank: 0,
         };
+        process::attend(mpi).ok()?;
         if raw == mpi.comm_self() {
-            return Some(alone);
+            return Some(alone());
         }
-        let state = State::existing(comm).ok()?;
+        let state = match State::known(raw) {
+            Some(state) => Some(state),
+            None => State::existing(Comm::new(mpi, raw).ok()?).ok()?,
+        };
         let Some(state) = state.filter(|state| state.size() > 1) else {
             // Without one a communicator of several is to get it, and an intercommunicator never does.
+            let comm = Comm::new(mpi, raw).ok()?;
             let one = comm.size().ok()? == 1 && !comm.is_inter().ok()?;
-            return one.then_some(alone);
+            return one.then(alone);
         };
         let sequence = state.reached() + 1;
         if state.is_plain() || sequence <= KNOWN || settings.check.due(sequence) {
             return None;
         }
-        let (size, rank) = (state.size(), state.rank() as i32);
         Some(Lane {
-            comm,
-            state: Some(state),
+            mpi,
             settings,
             sequence,
             on: raw,
             immediate: false,
-            size,
-            rank,
+            size: state.size(),
+            rank: state.rank() as i32,
+            state: Some(state),
         })
     }
 
     /// The same for non-blocking collectives: `None` also where others of this communicator are still to be issued
     /// before it, or its private duplicate is not there yet.
+    #[inline]
     pub fn open_immediate(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Option<Lane> {
         engine::allowed(mpi).ok()?;
-        let lane = Lane::open(mpi, raw)?;
-        let on = match &lane.state {
-            None => raw,
-            Some(state) if state.is_idle() => state.private(false).ok()??,
-            Some(_) => return None,
-        };
-        Some(Lane {
-            on,
-            immediate: true,
-            ..lane
-        })
-    }
-
-    /// A barrier, which has its number then; `None`, and nothing is done, where another thread has taken that.
-    #[inline]
-    pub fn barrier(self) -> Option<impl FnOnce() -> Result<()> + Send> {
-        let (mpi, on) = (self.comm.mpi(), self.on);
-        if self.state.is_some_and(|state| !state.takes(self.sequence)) {
-            return None;
+        let mut lane = Lane::open(mpi, raw)?;
+        if let Some(state) = &lane.state {
+            lane.on = state.private(false).ok()??;
         }
-        Some(move || Ok(mpi.barrier(on)?))
+        lane.immediate = true;
+        Some(lane)
     }
 
     /// The call that these arguments make, which has its number then; `None`, and nothing is done, where it takes
@@ -244,9 +236,9 @@ impl Lane {
         op: Option<Op>,
         root: i32,
     ) -> Option<Ready> {
-        let mpi = self.comm.mpi();
-        let small = |end: &End| end.flat().is_none_or(|flat| flat.bytes() <= SMALL);
-        if self.immediate && !(small(&send) && small(&recv)) {
+        let mpi = self.mpi;
+        let takes = |end: &End| end.flat().is_none_or(|flat| self.takes(flat));
+        if !(takes(&send) && takes(&recv)) {
             return None;
         }
         let work = match kind.is_reduction() {
@@ -264,16 +256,37 @@ impl Lane {
                 })
             }
         };
-        if let Some(state) = &self.state
-            && !state.takes(self.sequence)
-        {
+        if !self.takes_number() {
             return None;
         }
-        Some(Ready {
+        Some(self.with(work))
+    }
+
+    /// Takes the number of this call, and its turn where it goes on: whether they were there to be taken.
+    #[inline]
+    fn takes_number(&self) -> bool {
+        match &self.state {
+            None => true,
+            Some(state) if self.immediate => state.takes_its_turn(self.sequence),
+            Some(state) => state.takes(self.sequence),
+        }
+    }
+
+    /// The call, once it has its number.
+    #[inline(always)]
+    fn with(self, work: Work) -> Ready {
+        Ready {
             work,
             on: self.on,
+            has_turn: self.immediate && self.state.is_some(),
             state: self.state,
-        })
+        }
+    }
+
+    /// Whether a call may be made on so many elements.
+    #[inline]
+    fn takes(&self, flat: &Flat) -> bool {
+        !self.immediate || is_small(flat)
     }
 }
 
@@ -294,6 +307,7 @@ impl Ready {
         unsafe {
             match (&self.work, &self.state) {
                 (Work::Native(native), _) => native.block(self.on),
+                (Work::Typed(exchange), _) => exchange.block(self.on),
                 (Work::Shared(shared), Some(state)) => state
                     .with_arena(|arena, idle| shared.run(arena, idle))
                     .map_err(|error| state.report(error)),
@@ -302,29 +316,74 @@ impl Ready {
         }
     }
 
-    /// Starts the call, in its turn among those of its communicator.
+    /// Starts the call, in its turn among those of its communicator. Once.
     ///
     /// # Errors
     /// What MPI reports.
     ///
     /// # Safety
     /// - As for [`Ready::run`], until the request has completed.
-    pub unsafe fn start(&self) -> Result<Flight> {
-        let start = || match &self.work {
-            // SAFETY:
-            // - as in `run`, and the caller's promise lasts until the request completes.
-            Work::Native(native) => unsafe { native.start(self.on) },
-            Work::Shared(_) => Err(nowhere()),
+    #[inline]
+    pub unsafe fn start(&mut self) -> Result<Flight> {
+        // SAFETY:
+        // - as in `run`, and the caller's promise lasts until the request completes.
+        let started = unsafe {
+            match &self.work {
+                Work::Native(native) => native.start(self.on),
+                Work::Typed(exchange) => exchange.start(self.on),
+                Work::Shared(_) => Err(nowhere()),
+            }
         };
-        let Some(state) = &self.state else {
-            return Ok(Flight::new(start()?, None));
-        };
-        let _its_turn = state.ticket();
-        let started = start();
-        state.pass_turn();
-        let started = started.map_err(|error| state.report(error))?;
-        Ok(Flight::new(started, Some(state)))
+        self.pass();
+        match (started, self.state.take()) {
+            (Ok(started), state) => Ok(Flight::new(started, state)),
+            (Err(error), Some(state)) => Err(state.report(error)),
+            (Err(error), None) => Err(error),
+        }
     }
+
+    fn pass(&mut self) {
+        if let Some(state) = &self.state
+            && std::mem::take(&mut self.has_turn)
+        {
+            state.pass_turn();
+        }
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Of a call that was never started.
+        self.pass();
+    }
+}
+
+/// A barrier, which has its number then; `None`, and nothing is done, where [`Lane::open`] says so, and where another thread
+/// has taken that.
+#[inline]
+pub fn barrier(
+    mpi: &'static Mpi,
+    raw: mpi_runtime::Comm,
+) -> Option<impl FnOnce() -> Result<()> + Send> {
+    if trace::is_on() || watch::is_on() {
+        return None;
+    }
+    let settings = Settings::known().filter(|settings| !settings.plain)?;
+    process::alive().ok()?;
+    let taken = State::look(raw, |state| {
+        if state.size() == 1 {
+            return true;
+        }
+        let sequence = state.reached() + 1;
+        let short = !state.is_plain() && sequence > KNOWN && !settings.check.due(sequence);
+        short && state.takes(sequence)
+    });
+    // Where this thread has used another one last, it knows this one from then on.
+    let taken = taken.or_else(|| {
+        let lane = Lane::open(mpi, raw)?;
+        Some(lane.state.is_none_or(|state| state.takes(lane.sequence)))
+    })?;
+    taken.then_some(move || Ok(mpi.barrier(raw)?))
 }
 
 /// The error of a way that `ready` never takes.

@@ -1,14 +1,31 @@
 //! Blocking collectives (MPI-4.1, chapter 6), each the one MPI call of its name: no algorithm of ours.
 
-use super::vectors::vector;
-use super::{Result, call, counted, with_table};
+use super::vectors::{Narrow, all_fit, narrow, vector, widest};
+use super::{Result, call, counted, too_large, with_table};
 use crate::handle::NativeHandle;
 use crate::{Comm, Datatype, Mpi, Op};
 use smallvec::SmallVec;
 
-/// Datatypes as the library has them.
-fn natives<H: NativeHandle>(types: &[Datatype]) -> SmallVec<[H; 16]> {
-    types.iter().map(|datatype| datatype.native()).collect()
+/// Counts, displacements in bytes and Datatypes of one side: one of each per rank.
+pub(crate) type TypedSide<'a> = (&'a [i64], &'a [i64], &'a [Datatype]);
+
+/// The same as the C function takes them.
+fn natives<H: NativeHandle>(
+    (counts, displs, types): TypedSide<'_>,
+) -> (Narrow, Narrow, SmallVec<[H; 32]>) {
+    let types = types.iter().map(|datatype| datatype.native());
+    (narrow(counts), narrow(displs), types.collect())
+}
+
+/// Refuses what is too large for a C int.
+pub(crate) fn fit(name: &'static str, sides: [&TypedSide<'_>; 2]) -> Result<()> {
+    for (counts, displs, _) in sides {
+        if !all_fit(counts) || !all_fit(displs) {
+            let given = [("counts", widest(counts)), ("displs", widest(displs))];
+            return Err(too_large(name, &given));
+        }
+    }
+    Ok(())
 }
 
 impl Mpi {
@@ -211,13 +228,15 @@ impl Mpi {
     pub unsafe fn alltoallw(
         &self,
         sendbuf: *const u8,
-        (sendcounts, sdispls, sendtypes): (&[i32], &[i32], &[Datatype]),
+        sent: TypedSide<'_>,
         recvbuf: *mut u8,
-        (recvcounts, rdispls, recvtypes): (&[i32], &[i32], &[Datatype]),
+        received: TypedSide<'_>,
         comm: Comm,
     ) -> Result<()> {
+        fit("MPI_Alltoallw", [&sent, &received])?;
         let code = with_table!(self, |table| {
-            let (sendtypes, recvtypes) = (natives(sendtypes), natives(recvtypes));
+            let (sendcounts, sdispls, sendtypes) = natives(sent);
+            let (recvcounts, rdispls, recvtypes) = natives(received);
             // SAFETY:
             // - The table holds the function of this prototype, for handles of this width.
             // - Handles are live ones of this library: their constructors demand it.

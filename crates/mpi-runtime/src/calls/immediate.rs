@@ -1,8 +1,29 @@
 //! Immediate collectives (MPI-4.1, chapter 6), each the one MPI call of its name: no algorithm of ours.
 
-use super::vectors::ivector;
+use super::collectives::{TypedSide, fit};
+use super::vectors::{Entry, Laid, ivector};
 use super::{Result, call, counted, with_table};
+use crate::handle::NativeHandle;
+use libc::c_int;
+
 use crate::{Comm, CountArrays, Datatype, Mpi, Op, Request};
+
+/// Copies of the arrays of both sides, and where they are.
+#[allow(clippy::type_complexity, reason = "six pointers")]
+fn sides<H: NativeHandle + Entry>(
+    both: [TypedSide<'_>; 2],
+) -> (CountArrays, [(*const c_int, *const c_int, *const H); 2]) {
+    let mut laid = Laid::with_room(both.iter().map(|side| 3 * side.0.len() + 2).sum());
+    let places = both.map(|(counts, displs, types)| {
+        let types = types.iter().map(|datatype| datatype.native::<H>());
+        let counts = laid.add(counts.iter().map(|&count| count as c_int));
+        let displs = laid.add(displs.iter().map(|&displ| displ as c_int));
+        (counts, displs, laid.add(types))
+    });
+    let kept = laid.done();
+    let pointers = places.map(|at| (kept.array(at.0), kept.array(at.1), kept.array(at.2)));
+    (kept, pointers)
+}
 
 impl Mpi {
     /// `MPI_Ibarrier`
@@ -194,6 +215,51 @@ impl Mpi {
         comm: Comm,
     ) -> Result<(Request, CountArrays)> {
         ivector!(self, "MPI_Ialltoallv", ialltoallv / ialltoallv_c [] {sendcounts, sdispls, recvcounts, rdispls} (sendbuf.cast(), sendcounts, sdispls, sendtype.native(), recvbuf.cast(), recvcounts, rdispls, recvtype.native(), comm.native(), &mut request) => request)
+    }
+
+    /// `MPI_Ialltoallw`: a Datatype for each rank, displacements in bytes.
+    ///
+    /// # Safety
+    /// - What MPI reads and writes on this rank is valid for as many elements as the counts say, from the displacements on;
+    ///   nothing else writes the one or touches the other until the request completes.
+    /// - Each array has one entry per rank of the (remote) group.
+    /// - The [`CountArrays`] is kept until the request completes.
+    pub unsafe fn ialltoallw(
+        &self,
+        sendbuf: *const u8,
+        sent: TypedSide<'_>,
+        recvbuf: *mut u8,
+        received: TypedSide<'_>,
+        comm: Comm,
+    ) -> Result<(Request, CountArrays)> {
+        fit("MPI_Ialltoallw", [&sent, &received])?;
+        let (code, bits, kept) = with_table!(self, |table| {
+            let mut request = Default::default();
+            let (kept, [(scounts, sdispls, stypes), (rcounts, rdispls, rtypes)]) =
+                sides([sent, received]);
+            // SAFETY:
+            // - The table holds the function of this prototype, for handles of this width.
+            // - Handles are live ones of this library: their constructors demand it.
+            // - Buffers are valid and arrays long enough by the contract of the enclosing unsafe fn.
+            // - The copied arrays live in `kept`, which the caller keeps until the request completes.
+            let code = unsafe {
+                (table.ialltoallw)(
+                    sendbuf.cast(),
+                    scounts,
+                    sdispls,
+                    stypes,
+                    recvbuf.cast(),
+                    rcounts,
+                    rdispls,
+                    rtypes,
+                    comm.native(),
+                    &mut request,
+                )
+            };
+            (code, NativeHandle::to_bits(request), kept)
+        });
+        self.check("MPI_Ialltoallw", code)
+            .map(|()| (Request::from_bits(bits), kept))
     }
 
     /// `MPI_Ireduce`

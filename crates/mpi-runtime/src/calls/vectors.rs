@@ -4,36 +4,97 @@ use super::fits;
 use libc::c_int;
 use smallvec::SmallVec;
 
-/// The arrays of an immediate v-collective, which MPI reads until the operation completes.
+/// The arrays of an immediate v-collective, which MPI reads until the operation completes: one behind the other, each from
+/// the beginning of a word on.
 #[derive(Debug)]
 #[must_use = "MPI reads these arrays until the request completes"]
 pub struct CountArrays {
-    narrow: Vec<Box<[c_int]>>,
-    wide: Vec<Box<[i64]>>,
+    words: Box<[u64]>,
+}
+
+/// What an array is made of: C ints, `MPI_Count`s or handles.
+pub(crate) trait Entry: Copy {
+    /// The bits of one in the lower half of a word, where two share one.
+    fn bits(self) -> u64;
+}
+
+impl Entry for c_int {
+    fn bits(self) -> u64 {
+        u64::from(self as u32)
+    }
+}
+
+impl Entry for i64 {
+    fn bits(self) -> u64 {
+        self as u64
+    }
+}
+
+impl Entry for usize {
+    fn bits(self) -> u64 {
+        self as u64
+    }
+}
+
+/// Arrays that are being laid out.
+#[derive(Default)]
+pub(crate) struct Laid(Vec<u64>);
+
+impl Laid {
+    /// Room for as many words.
+    pub(crate) fn with_room(words: usize) -> Laid {
+        Laid(Vec::with_capacity(words))
+    }
+
+    /// Adds an array; the word that it begins in.
+    pub(crate) fn add<T: Entry>(&mut self, values: impl ExactSizeIterator<Item = T>) -> usize {
+        let first = self.0.len();
+        if size_of::<T>() == size_of::<u64>() {
+            self.0.extend(values.map(T::bits));
+            return first;
+        }
+        self.0.resize(first + values.len().div_ceil(2), 0);
+        for (at, value) in values.enumerate() {
+            // In memory the even one comes first.
+            let half = (at % 2 == 0) == cfg!(target_endian = "little");
+            self.0[first + at / 2] |= value.bits() << if half { 0 } else { 32 };
+        }
+        first
+    }
+
+    /// All of them, which stay where they are.
+    pub(crate) fn done(self) -> CountArrays {
+        CountArrays {
+            words: self.0.into_boxed_slice(),
+        }
+    }
 }
 
 impl CountArrays {
-    pub(crate) fn new() -> CountArrays {
-        CountArrays {
-            narrow: Vec::new(),
-            wide: Vec::new(),
-        }
+    /// The array that begins in this word.
+    pub(crate) fn array<T: Entry>(&self, first: usize) -> *const T {
+        self.words.as_ptr().wrapping_add(first).cast()
     }
 
-    /// A copy that lives as long as this value.
-    pub(crate) fn keep_narrow(&mut self, values: &[i64]) -> *const c_int {
-        let copy: Box<[c_int]> = values.iter().map(|value| *value as c_int).collect();
-        let pointer = copy.as_ptr();
-        self.narrow.push(copy);
-        pointer
+    /// Copies of arrays of counts, narrowed to C ints.
+    pub(crate) fn narrow<const N: usize>(arrays: [&[i64]; N]) -> (CountArrays, [*const c_int; N]) {
+        CountArrays::copy(arrays, |value| value as c_int)
     }
 
-    /// A copy that lives as long as this value.
-    pub(crate) fn keep_wide(&mut self, values: &[i64]) -> *const i64 {
-        let copy: Box<[i64]> = values.into();
-        let pointer = copy.as_ptr();
-        self.wide.push(copy);
-        pointer
+    /// Copies of arrays of counts.
+    pub(crate) fn wide<const N: usize>(arrays: [&[i64]; N]) -> (CountArrays, [*const i64; N]) {
+        CountArrays::copy(arrays, |value| value)
+    }
+
+    fn copy<T: Entry, const N: usize>(
+        arrays: [&[i64]; N],
+        convert: impl Fn(i64) -> T + Copy,
+    ) -> (CountArrays, [*const T; N]) {
+        let mut laid = Laid::with_room(arrays.iter().map(|array| array.len()).sum());
+        let firsts = arrays.map(|array| laid.add(array.iter().map(|&value| convert(value))));
+        let kept = laid.done();
+        let pointers = firsts.map(|first| kept.array(first));
+        (kept, pointers)
     }
 }
 
@@ -89,30 +150,29 @@ macro_rules! vector {
 /// An immediate v-collective: the same, and the arrays are kept in a [`CountArrays`].
 macro_rules! ivector {
     ($mpi:expr, $name:literal, $plain:ident / $large:ident [$($count:ident),*] {$($array:ident),+} ($($arg:expr),* $(,)?) => $out:ident) => {{
-        let mut kept = $crate::CountArrays::new();
-        let (code, bits) = $crate::calls::with_table!($mpi, |table| {
+        let (code, bits, kept) = $crate::calls::with_table!($mpi, |table| {
             let mut $out = Default::default();
-            let code = if true $(&& $crate::calls::fits($count))* $(&& $crate::calls::vectors::all_fit($array))+ {
+            let (code, kept) = if true $(&& $crate::calls::fits($count))* $(&& $crate::calls::vectors::all_fit($array))+ {
                 $(let $count = $count as libc::c_int;)*
-                $(let $array = kept.keep_narrow($array);)+
+                let (kept, [$($array),+]) = $crate::CountArrays::narrow([$($array),+]);
                 // SAFETY:
                 // - The table holds the function of this prototype, for handles of this width.
                 // - Handles are live ones of this library: their constructors demand it.
                 // - Buffers are valid and arrays long enough by the contract of the enclosing unsafe fn.
                 // - The copied arrays live in `kept`, which the caller keeps until the request completes.
-                unsafe { (table.$plain)($($arg),*) }
+                (unsafe { (table.$plain)($($arg),*) }, kept)
             } else if let Some(large) = table.$large {
-                $(let $array = kept.keep_wide($array);)+
+                let (kept, [$($array),+]) = $crate::CountArrays::wide([$($array),+]);
                 // SAFETY:
                 // - As above; counts are MPI_Count and displacements MPI_Aint here, both 64 bits wide.
-                unsafe { large($($arg),*) }
+                (unsafe { large($($arg),*) }, kept)
             } else {
                 return Err($crate::calls::too_large($name, &[
                     $((stringify!($count), $count),)*
                     $((stringify!($array), $crate::calls::vectors::widest($array)),)+
                 ]));
             };
-            (code, $crate::handle::NativeHandle::to_bits($out))
+            (code, $crate::handle::NativeHandle::to_bits($out), kept)
         });
         $mpi.check($name, code).map(|()| (Request::from_bits(bits), kept))
     }};
@@ -124,16 +184,51 @@ pub(crate) use {ivector, vector};
 mod tests {
     use super::*;
 
+    /// # Safety
+    /// - As many are there.
+    unsafe fn read<T: Copy>(array: *const T, count: usize) -> Vec<T> {
+        // SAFETY:
+        // - the caller's promise.
+        (0..count)
+            .map(|at| unsafe { array.add(at).read() })
+            .collect()
+    }
+
     #[test]
     fn kept_arrays_stay_where_they_are() {
-        let mut kept = CountArrays::new();
-        let first = kept.keep_narrow(&[1, 2, 3]);
-        for _ in 0..100 {
-            let _ = kept.keep_narrow(&[9; 10]);
+        let (kept, [first, second]) = CountArrays::narrow([&[1, -2, 3], &[4, 5]]);
+        let moved = Box::new(kept);
+        // SAFETY:
+        // - the arrays are of these lengths, and `moved` has them.
+        let (first, second) = unsafe { (read(first, 3), read(second, 2)) };
+        assert_eq!((&first[..], &second[..]), (&[1, -2, 3][..], &[4, 5][..]));
+        drop(moved);
+    }
+
+    #[test]
+    fn arrays_of_either_width_lie_in_one_place() {
+        let wide = [1 << 40, -1];
+        let mut laid = Laid::default();
+        let at = (
+            laid.add([7, -7, 8].into_iter()),
+            laid.add(wide.into_iter()),
+            laid.add([usize::MAX, 3].into_iter()),
+            laid.add([9].into_iter()),
+        );
+        let kept = laid.done();
+        // SAFETY:
+        // - the arrays are of these lengths, and `kept` has them.
+        unsafe {
+            assert_eq!(read::<c_int>(kept.array(at.0), 3), [7, -7, 8]);
+            assert_eq!(read::<i64>(kept.array(at.1), 2), wide);
+            assert_eq!(read::<usize>(kept.array(at.2), 2), [usize::MAX, 3]);
+            assert_eq!(read::<c_int>(kept.array(at.3), 1), [9]);
         }
-        let moved = kept;
-        assert_eq!(moved.narrow[0].as_ptr(), first);
-        assert_eq!(&*moved.narrow[0], [1, 2, 3]);
+        let (kept, [array]) = CountArrays::wide([&wide]);
+        // SAFETY:
+        // - as above.
+        assert_eq!(unsafe { read(array, 2) }, wide);
+        drop(kept);
     }
 
     #[test]

@@ -1,29 +1,20 @@
-//! The short way of `Alltoallw` of plain arrays whose blocks are all of their own Datatype.
+//! The short way of `Alltoallw` and `Ialltoallw` of plain arrays whose blocks are all of their own Datatype.
 
-use pyo3::prelude::*;
-use tensor_comm::Result;
+use smallvec::smallvec;
 use tensor_comm::lane::Lane;
 
+use super::Made;
 use crate::framework::Intent;
-use crate::interrupt;
 use crate::mpi4py::Mpi4py;
 use crate::params::Slots;
 use crate::plain;
 
-/// Makes the call.
+/// The call, and its arrays.
 #[inline]
-pub fn attempt(
-    py: Python<'_>,
-    mpi4py: &'static Mpi4py,
-    comm: mpi_runtime::Comm,
-    slots: &Slots<'_, '_>,
-) -> Option<Result<()>> {
-    let lane = Lane::open(mpi4py.mpi(), comm)?;
+pub fn ready<'py>(mpi4py: &'static Mpi4py, lane: Lane, slots: &Slots<'_, 'py>) -> Made<'py> {
     let side = |slot: usize, intent| plain::typed(mpi4py, slots[slot].as_ref()?, intent, lane.size);
-    let (sent, _held) = side(0, Intent::Send)?;
-    let (received, _held_too) = side(1, Intent::Receive)?;
+    let (sent, from) = side(0, Intent::Send)?;
+    let (received, into) = side(1, Intent::Receive)?;
     let ready = lane.typed(sent, received)?;
-    // SAFETY:
-    // - the arrays are held; MPI's rules for overlapping calls are its own to keep.
-    Some(interrupt::wait(py, || unsafe { ready.run() }))
+    Some((ready, smallvec![from, into]))
 }

@@ -215,7 +215,7 @@ pub(super) const LENT: &[Row] = &[
     row(Intracomm, "Scan_init", OP_INIT, DENSE, Persistent, "Persistent inclusive scan."),
     row(Intracomm, "Exscan_init", OP_INIT, DENSE, Persistent, "Persistent exclusive scan."),
     short(Short::Typed, row(Comm, "Alltoallw", PAIR, Types, Result, "All to all, with a count, a displacement and a Datatype per process.")),
-    row(Comm, "Ialltoallw", PAIR, Types, Request, "Nonblocking all to all, with a count, a displacement and a Datatype per process."),
+    short(Short::StartTyped, row(Comm, "Ialltoallw", PAIR, Types, Request, "Nonblocking all to all, with a count, a displacement and a Datatype per process.")),
     row(Topocomm, "Neighbor_allgather", PAIR, near(Whole, Blocks), Result, "Gather from the neighbors."),
     row(Topocomm, "Neighbor_allgatherv", PAIR, near(Whole, Vector), Result, "Gather from the neighbors, with a count for each."),
     row(Topocomm, "Neighbor_alltoall", PAIR, near(Blocks, Blocks), Result, "A block to and from each neighbor."),

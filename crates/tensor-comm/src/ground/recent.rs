@@ -49,17 +49,29 @@ impl Asked {
     /// Its state, if this thread asked for the same one before and no communicator has gone since.
     #[inline]
     pub fn known(self) -> Option<Arc<State>> {
-        let last = LAST.try_with(Cell::get).ok()?;
-        if last.state.is_null() || last.asked != self {
-            return None;
+        let state = self.place()?;
+        // SAFETY:
+        // - as in `look`.
+        unsafe {
+            Arc::increment_strong_count(state);
+            Some(Arc::from_raw(state))
         }
+    }
+
+    /// Looks at its state, where that is known in this way. `look` calls no MPI.
+    #[inline]
+    pub fn look<R>(self, look: impl FnOnce(&State) -> R) -> Option<R> {
+        let state = self.place()?;
         // SAFETY:
         // - it is an Arc<State> of which the attribute holds a strong count: none has gone since it was found there, and
         //   this one must not go during a call on its communicator.
-        unsafe {
-            Arc::increment_strong_count(last.state);
-            Some(Arc::from_raw(last.state))
-        }
+        Some(look(unsafe { &*state }))
+    }
+
+    #[inline]
+    fn place(self) -> Option<*const State> {
+        let last = LAST.try_with(Cell::get).ok()?;
+        (!last.state.is_null() && last.asked == self).then_some(last.state)
     }
 
     /// Remembers its state, as its attribute has it.

@@ -12,7 +12,6 @@ use mpi_runtime::{Keyval, Mpi};
 use super::arena::Arena;
 use super::asking::Asking;
 use super::awareness::Reach;
-use super::patience::Patience;
 use super::peers::Peers;
 use super::place::Places;
 use super::private::{self, Private};
@@ -28,7 +27,7 @@ use crate::error::{Error, Result};
 /// What dlmpi knows of a communicator.
 #[derive(Debug)]
 pub(crate) struct State {
-    comm: Comm,
+    pub(super) comm: Comm,
     rank: usize,
     size: usize,
     tag_ub: i32,
@@ -36,11 +35,13 @@ pub(crate) struct State {
     sequence: AtomicU64,
     /// The order in which non-blocking collectives are issued.
     turns: Mutex<Turns>,
-    private: Mutex<Private>,
+    pub(super) private: Mutex<Private>,
+    /// What it has come to be, once it is there.
+    pub(super) duplicate: OnceLock<mpi_runtime::Comm>,
     /// Receives that look for their messages.
     receives: Mutex<Receives>,
-    /// The thread that works on it, as [`this_thread`] names it, or 0.
-    holder: AtomicUsize,
+    /// The thread that works on the duplicate (private.rs), or 0.
+    pub(super) holder: AtomicUsize,
     /// Where the ranks run, once they have agreed on it.
     pub(super) places: OnceLock<Places>,
     /// A non-blocking collective has asked, and how far that is.
@@ -58,7 +59,7 @@ pub(crate) struct State {
     /// The user's communicator was freed.
     left: AtomicBool,
     /// This process has revoked it.
-    revoked: AtomicBool,
+    pub(super) revoked: AtomicBool,
     /// Peers need not be dlmpi.
     plain: AtomicBool,
     /// All ranks hand large blocks over by themselves.
@@ -90,6 +91,7 @@ impl State {
             sequence: AtomicU64::new(0),
             turns: Mutex::default(),
             private: Mutex::new(Private::Absent),
+            duplicate: OnceLock::new(),
             receives: Mutex::default(),
             places: OnceLock::new(),
             asking: Mutex::new(None),
@@ -139,6 +141,18 @@ impl State {
             asked.found(state);
         }
         Ok(found)
+    }
+
+    /// The state of a communicator that this thread has used last.
+    #[inline]
+    pub fn known(comm: mpi_runtime::Comm) -> Option<Arc<State>> {
+        recent::Asked::about(comm).known()
+    }
+
+    /// Looks at the state of a communicator that this thread has used last, without holding it. `look` calls no MPI.
+    #[inline]
+    pub fn look<R>(comm: mpi_runtime::Comm, look: impl FnOnce(&State) -> R) -> Option<R> {
+        recent::Asked::about(comm).look(look)
     }
 
     fn found(comm: Comm, keyval: Keyval) -> Result<Option<Arc<State>>> {
@@ -256,15 +270,6 @@ impl State {
         Ok(self.members.get_or_init(|| members))
     }
 
-    /// The private duplicate if it is there, without waiting for another rank or another thread.
-    pub fn private_now(&self) -> Option<mpi_runtime::Comm> {
-        let mut private = self.private.try_lock().ok()?;
-        self.holder.store(this_thread(), Ordering::Relaxed);
-        let found = private.poll(self.comm.mpi());
-        self.holder.store(0, Ordering::Relaxed);
-        found.ok().flatten()
-    }
-
     /// Tags of the private duplicate that no call uses: for questions and for their answers.
     pub fn spare_tags(&self) -> [i32; 2] {
         [self.tag_ub, self.tag_ub - 1]
@@ -282,7 +287,7 @@ impl State {
         Standing {
             place: self.place(),
             shares: self.shares(),
-            reads: self.peers().is_some(),
+            reads: self.places.get().is_some_and(|known| known.peers.is_some()),
             settled,
         }
     }
@@ -322,6 +327,17 @@ impl State {
         self.turns().next_ticket()
     }
 
+    /// Takes this number for the call that is being made, and its turn, which has come: `false`, and nothing is done, where
+    /// others are still to be issued, or another thread has taken the number.
+    pub fn takes_its_turn(&self, number: u64) -> bool {
+        let mut turns = self.turns();
+        let taken = turns.is_idle() && self.takes(number);
+        if taken {
+            turns.next_ticket();
+        }
+        taken
+    }
+
     /// Whether it is this ticket's turn to be issued.
     pub fn is_turn(&self, ticket: u64) -> bool {
         self.turns().is_turn(ticket)
@@ -351,57 +367,6 @@ impl State {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the private duplicate: every rank does so at the same call.
-    pub fn begin(&self) -> Result<()> {
-        self.with_private(|private, mpi| private.begin(mpi, self.comm.raw()))
-            .unwrap_or(Ok(()))
-    }
-
-    /// The private duplicate; waits for it if `block`. Other threads come to it meanwhile: what the others
-    /// do before they begin the duplicate may depend on operations that the engine carries here.
-    pub fn private(&self, block: bool) -> Result<Option<mpi_runtime::Comm>> {
-        let mut patience = Patience::default();
-        loop {
-            let got = self.with_private(|private, mpi| {
-                if self.revoked.load(Ordering::Acquire) {
-                    // Messages on a revoked duplicate are errors only where MPI runs fault-tolerant.
-                    private::in_use(mpi, self.comm.raw())?;
-                }
-                private.begin(mpi, self.comm.raw())?;
-                private.poll(mpi)
-            });
-            match got {
-                Some(Ok(None)) if block => patience.wait(self.comm.mpi()),
-                _ => return got.unwrap_or(Ok(None)).map_err(|error| self.report(error)),
-            }
-        }
-    }
-
-    /// Waits for a private duplicate that is under way.
-    pub fn await_pending(&self) -> Result<()> {
-        let mut patience = Patience::default();
-        loop {
-            let got = self.with_private(|private, mpi| {
-                let polled = private.poll(mpi);
-                polled.map(|_| private.is_pending())
-            });
-            match got.unwrap_or(Ok(false)) {
-                Ok(true) => patience.wait(self.comm.mpi()),
-                Ok(false) => return Ok(()),
-                Err(error) => return Err(self.report(error)),
-            }
-        }
-    }
-
-    /// Revokes the private duplicate, if it is there, on all ranks: who waits for others in it gets an error.
-    pub fn revoke(&self) -> Result<()> {
-        self.revoked.store(true, Ordering::Release);
-        match self.private_now() {
-            Some(private) => Ok(self.comm.mpi().comm_revoke(private)?),
-            None => Ok(()),
-        }
-    }
-
     /// Gives an MPI error on the private duplicate to the error handler of the user's communicator.
     pub fn report(&self, error: Error) -> Error {
         if let (Error::Mpi(mpi_runtime::Error::Mpi(inner)), false) =
@@ -424,20 +389,6 @@ impl State {
             // failure shows where the duplicate is used.
             let _ = self.await_pending();
         }
-    }
-
-    /// Works on the private duplicate, one thread at a time; `None` when this very thread is doing so
-    /// already: MPICH deletes attributes of a freed communicator as late as inside the test that
-    /// completes the last operation on it, which may be the test of the duplicate itself.
-    fn with_private<R>(&self, work: impl FnOnce(&mut Private, &'static Mpi) -> R) -> Option<R> {
-        if self.holder.load(Ordering::Relaxed) == this_thread() {
-            return None;
-        }
-        let mut private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
-        self.holder.store(this_thread(), Ordering::Relaxed);
-        let result = work(&mut private, self.comm.mpi());
-        self.holder.store(0, Ordering::Relaxed);
-        Some(result)
     }
 }
 
@@ -482,13 +433,4 @@ unsafe extern "C" fn delete(value: *mut c_void) {
     let state = unsafe { Arc::from_raw(value.cast::<State>().cast_const()) };
     recent::forget();
     state.leave();
-}
-
-/// A number of this thread that no other living thread has, and that is not 0.
-fn this_thread() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
-    // After the thread's own destructors nothing of it waits any more, so 1 will do.
-    PLACE
-        .try_with(|place| std::ptr::from_ref(place).addr())
-        .unwrap_or(1)
 }

@@ -34,18 +34,18 @@ pub struct Flight {
 /// made. The communicator may be freed before.
 #[derive(Debug, Default)]
 pub struct Keeps {
-    _arrays: Option<Box<CountArrays>>,
+    _arrays: Option<CountArrays>,
     _state: Option<Arc<State>>,
 }
 
 impl Flight {
     pub(crate) fn new(
         (request, arrays): (Request, Option<CountArrays>),
-        state: Option<&Arc<State>>,
+        state: Option<Arc<State>>,
     ) -> Flight {
         let keeps = Keeps {
-            _arrays: arrays.map(Box::new),
-            _state: state.cloned(),
+            _arrays: arrays,
+            _state: state,
         };
         Flight { request, keeps }
     }
@@ -104,7 +104,7 @@ pub unsafe fn begin_here(comm: &Comm, call: &Call, lets_go: bool) -> Result<Begu
             // - as above.
             let start = |comm| unsafe { plan.start_on(comm) };
             let started = turn.take(start)?;
-            return Ok(Begun::Mpi(Flight::new(started, Some(state))));
+            return Ok(Begun::Mpi(Flight::new(started, Some(Arc::clone(state)))));
         }
     }
     let (collective, brief) = make(&gate, call, plan)?;

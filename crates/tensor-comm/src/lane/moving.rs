@@ -28,7 +28,7 @@ impl Lane {
     }
 
     fn port(&self, end: End, blocks: usize) -> Option<Port> {
-        let mpi = self.comm.mpi();
+        let mpi = self.mpi;
         match end {
             End::Absent => Some(Port {
                 ptr: std::ptr::null_mut(),

@@ -10,12 +10,15 @@ use crate::reduction;
 use crate::wire::{Combine, Element, Wire, wire};
 use crate::wiretype::{self, wire_type};
 
+use super::typed::Exchange;
 use super::{End, Flat, Lane};
 
 /// What a call is.
 pub(super) enum Work {
     /// MPI's.
     Native(Native),
+    /// MPI's `Alltoallw`.
+    Typed(Exchange),
     /// Ours, of as many elements on all ranks.
     Shared(Shared),
 }
@@ -96,7 +99,7 @@ impl Lane {
     }
 
     fn agreed(&self, kind: CallKind, sides: &Sides, op: Op) -> Agreed {
-        let mpi = self.comm.mpi();
+        let mpi = self.mpi;
         let (choice, standing) = match &self.state {
             Some(state) if self.immediate => (state.choice(), state.standing_of_engine(true)),
             Some(state) => (state.choice(), state.standing(true)),
@@ -121,7 +124,7 @@ impl Lane {
 
     /// As one call of the library's on the elements as they lie.
     fn by_library(&self, kind: CallKind, wire: &Wire, sides: Sides, root: i32) -> Option<Native> {
-        let (mpi, flat) = (self.comm.mpi(), sides.flat);
+        let (mpi, flat) = (self.mpi, sides.flat);
         wiretype::basic(flat.dtype)?;
         if wire.mean || wire.slice.is_some() || !matches!(wire.element, Element::Memory(_)) {
             return None;

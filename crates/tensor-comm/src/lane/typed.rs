@@ -1,62 +1,61 @@
 //! The short way of `Alltoallw` where all blocks of a side are elements of its own Datatype.
 
-use mpi_runtime::{Datatype, Mpi};
+use mpi_runtime::{CountArrays, Datatype, Mpi, Request};
 use smallvec::SmallVec;
 
-use super::{Flat, Lane};
+use super::reducing::Work;
+use super::{Flat, Lane, Ready};
 use crate::error::Result;
 use crate::fits::scales_displacements;
 use crate::wiretype::mpi_datatype;
 
-/// Up to this many ranks nothing is allocated.
-type Numbers = SmallVec<[i32; 16]>;
-
 /// A block of one array for each rank, at a displacement in bytes.
 pub struct Typed {
     flat: Flat,
-    counts: Numbers,
-    displs: Numbers,
+    /// A count for each rank, then a displacement.
+    numbers: Vec<i64>,
     datatype: Datatype,
 }
 
-// SAFETY:
-// - its address only goes to MPI, within one call of the caller's, who keeps the memory.
-unsafe impl Send for Typed {}
-// SAFETY:
-// - as above.
-unsafe impl Sync for Typed {}
-
 impl Typed {
     /// Blocks of `numbers`: one count per rank in elements, then one displacement per rank in bytes; `None` where a block
-    /// leaves the array, or MPI has no such elements.
+    /// leaves the array or does not fit a C `int`, or MPI has no such elements.
     #[inline]
     #[must_use]
-    pub fn new(mpi: &Mpi, flat: Flat, numbers: &[i64]) -> Option<Typed> {
+    pub fn new(mpi: &Mpi, flat: Flat, numbers: Vec<i64>) -> Option<Typed> {
         let (counts, displs) = numbers.split_at(numbers.len() / 2);
         for (&count, &displ) in counts.iter().zip(displs) {
-            let (from, count) = (usize::try_from(displ).ok()?, usize::try_from(count).ok()?);
-            let end = count.checked_mul(flat.itemsize())?.checked_add(from)?;
-            if count > 0 && end > flat.bytes() {
+            let (from, elements) = (usize::try_from(displ).ok()?, usize::try_from(count).ok()?);
+            let end = elements.checked_mul(flat.itemsize())?.checked_add(from)?;
+            let fits = i32::try_from(count).is_ok() && i32::try_from(displ).is_ok();
+            if !fits || (count > 0 && end > flat.bytes()) {
                 return None;
             }
         }
-        let narrow = |numbers: &[i64]| -> Option<Numbers> {
-            let number = |&number: &i64| i32::try_from(number).ok();
-            numbers.iter().map(number).collect()
-        };
         Some(Typed {
-            counts: narrow(counts)?,
-            displs: narrow(displs)?,
             datatype: mpi_datatype(mpi, flat.dtype)?,
             flat,
+            numbers,
         })
+    }
+
+    fn is_for(&self, ranks: usize) -> bool {
+        self.numbers.len() == 2 * ranks
+    }
+
+    fn numbers(&self) -> (&[i64], &[i64]) {
+        self.numbers.split_at(self.numbers.len() / 2)
+    }
+
+    /// Its Datatype for each rank.
+    fn types(&self) -> SmallVec<[Datatype; 16]> {
+        SmallVec::from_elem(self.datatype, self.numbers.len() / 2)
     }
 }
 
-/// An `Alltoallw` that can be made.
-pub struct Exchange {
+/// The two sides of an `Alltoallw`.
+pub(super) struct Exchange {
     mpi: &'static Mpi,
-    on: mpi_runtime::Comm,
     send: Typed,
     recv: Typed,
 }
@@ -65,53 +64,61 @@ impl Lane {
     /// The `Alltoallw` that these arguments make, which has its number then; `None`, and nothing is done, where they are no
     /// such ones.
     #[inline]
-    pub fn typed(self, send: Typed, recv: Typed) -> Option<Exchange> {
-        let each = |side: &Typed| side.counts.len() == self.size && side.displs.len() == self.size;
-        if !each(&send) || !each(&recv) || send.flat.meets(&recv.flat) {
+    pub fn typed(self, send: Typed, recv: Typed) -> Option<Ready> {
+        let takes = |side: &Typed| side.is_for(self.size) && self.takes(&side.flat);
+        if !takes(&send) || !takes(&recv) || send.flat.meets(&recv.flat) {
             return None;
         }
-        let (mpi, on) = (self.comm.mpi(), self.on);
+        let mpi = self.mpi;
         if self.size == 1 && scales_displacements(mpi) {
             return None;
         }
-        if self.state.is_some_and(|state| !state.takes(self.sequence)) {
-            return None;
-        }
-        Some(Exchange {
-            mpi,
-            on,
-            send,
-            recv,
-        })
+        let numbered = self.takes_number();
+        numbered.then(|| self.with(Work::Typed(Exchange { mpi, send, recv })))
     }
 }
 
 impl Exchange {
-    /// Makes the call and returns when this rank's part of it is done. Needs no interpreter.
-    ///
-    /// # Errors
-    /// What MPI reports.
+    /// Makes the call and returns when it is done.
     ///
     /// # Safety
-    /// - The memory of both sides is there until this returns. Nobody writes what is sent; nobody else reads or writes
-    ///   what is received into.
-    #[inline]
-    pub unsafe fn run(&self) -> Result<()> {
-        let types =
-            |side: &Typed| SmallVec::<[Datatype; 16]>::from_elem(side.datatype, side.counts.len());
-        let (send, recv) = (&self.send, &self.recv);
+    /// - Both sides are valid for what their numbers say, the receiving one writable and apart from the sending one, until the
+    ///   call returns.
+    /// - The communicator has as many ranks as each side has blocks.
+    pub unsafe fn block(&self, comm: mpi_runtime::Comm) -> Result<()> {
+        let Exchange { mpi, send, recv } = self;
+        let ((sent, from), (received, into)) = (send.numbers(), recv.numbers());
         // SAFETY:
-        // - both sides hold what their numbers say (`Typed::new`) and are apart, one for each rank; the caller's promise for
-        //   the rest.
-        unsafe {
-            self.mpi.alltoallw(
+        // - the caller's promise.
+        Ok(unsafe {
+            mpi.alltoallw(
                 send.flat.data,
-                (&send.counts, &send.displs, &types(send)),
+                (sent, from, &send.types()),
                 recv.flat.data,
-                (&recv.counts, &recv.displs, &types(recv)),
-                self.on,
+                (received, into, &recv.types()),
+                comm,
+            )
+        }?)
+    }
+
+    /// Starts the call. The arrays must be kept until the request completes.
+    ///
+    /// # Safety
+    /// - As for [`Exchange::block`], until the request completes.
+    pub unsafe fn start(&self, comm: mpi_runtime::Comm) -> Result<(Request, Option<CountArrays>)> {
+        let Exchange { mpi, send, recv } = self;
+        let ((sent, from), (received, into)) = (send.numbers(), recv.numbers());
+        // SAFETY:
+        // - the caller's promise.
+        let (request, arrays) = unsafe {
+            mpi.ialltoallw(
+                send.flat.data,
+                (sent, from, &send.types()),
+                recv.flat.data,
+                (received, into, &recv.types()),
+                comm,
             )
         }?;
-        Ok(())
+        Ok((request, Some(arrays)))
     }
 }
