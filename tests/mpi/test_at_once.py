@@ -272,6 +272,23 @@ def test_an_ialltoallw_that_leaves_its_arrays_is_refused(many):
     assert not np.any(room)
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_on_one_rank_the_block_lies_at_its_displacement(begins):
+    """Open MPI 5.0.11 takes displacements there for numbers of elements."""
+    dup = settled(MPI.COMM_SELF)
+    for comm in (MPI.COMM_SELF, dup):
+        for count in (2, 0):
+            sent, room = np.arange(6.0), np.full(6, float(POISON))
+            given = [sent, [count], [24], [MPI.DOUBLE]], [room, ([count], [8]), [MPI.DOUBLE]]
+            if begins:
+                comm.Ialltoallw(*given).Wait()
+            else:
+                comm.Alltoallw(*given)
+            wanted = [POISON, *([3, 4][:count] or [POISON] * 2), *[POISON] * 3]
+            assert room.tolist() == wanted
+    dup.Free()
+
+
 def test_a_request_that_is_dropped_leaves_its_memory_held(many):
     size, rank = many.size, many.rank
     outs = [np.full(2 * size, POISON) for _ in range(16)]

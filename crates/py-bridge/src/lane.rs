@@ -69,6 +69,11 @@ pub unsafe fn attempt<'py>(
             let lane = Lane::open(mpi4py.mpi(), comm())?;
             run(py, &collective(mpi4py, one, row.params, lane, slots))?
         }
+        Body::Start(one) if one.kind == CallKind::Barrier => {
+            let lane = Lane::open_immediate(mpi4py.mpi(), comm())?;
+            let mut call = lane.barrier().map(|ready| (ready, Arrays::new()));
+            return start(py, mpi4py, &mut call);
+        }
         Body::Start(one) => {
             let lane = Lane::open_immediate(mpi4py.mpi(), comm())?;
             let mut call = collective(mpi4py, one, row.params, lane, slots);
@@ -123,7 +128,10 @@ fn start(
     call: &mut Made<'_>,
 ) -> Option<PyResult<Py<PyAny>>> {
     let (ready, arrays) = call.as_mut()?;
-    let objects = arrays.drain(..).map(Bound::unbind).collect();
+    let mut objects = SmallVec::new();
+    while let Some(array) = arrays.pop() {
+        objects.push(array.unbind());
+    }
     // SAFETY:
     // - the request object holds the arrays until MPI is done with them.
     let flight = py.detach(|| unsafe { ready.start() });

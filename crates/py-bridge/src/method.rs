@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyType};
 use tensor_comm::Comm;
 
 use crate::mpi4py::{self, Mpi4py};
-use crate::params::{Default, Param, Slots, Takes, sort};
+use crate::params::{Default, Param, Slots, Takes, sort, sort_into};
 use crate::table::{Body, METHODS, ROWS, Row};
 use crate::{collective, delegate, errors, lane, lend, p2p, reduce_local};
 
@@ -57,9 +57,10 @@ unsafe extern "C" fn entry<const ROW: usize>(
         // SAFETY:
         // - CPython holds `slf` and the arguments during the call.
         let slf = unsafe { Borrowed::from_ptr(py, slf) };
+        let (nargs, mut slots) = (count(nargs), Slots::default());
         // SAFETY:
         // - As above; this is the contract of the calling convention.
-        let slots = unsafe { sort(py, row.name, row.params, args, count(nargs), kwnames) }.ok()?;
+        unsafe { sort_into(py, row.name, row.params, args, nargs, kwnames, &mut slots) }.ok()?;
         // SAFETY:
         // - CPython has found it to be of the descriptor's class, which is the row's.
         unsafe { lane::attempt(mpi4py, row, &slf, &slots) }

@@ -78,6 +78,29 @@ pub unsafe fn sort<'a, 'py>(
     kwnames: *mut ffi::PyObject,
 ) -> PyResult<Slots<'a, 'py>> {
     let mut slots: Slots<'a, 'py> = [None; MAX_PARAMS];
+    // SAFETY:
+    // - the caller's promise.
+    unsafe { sort_into(py, method, params, args, nargs, kwnames, &mut slots) }?;
+    Ok(slots)
+}
+
+/// The same into slots that are empty, which stay where they are.
+///
+/// # Errors
+/// As [`sort`].
+///
+/// # Safety
+/// - As for [`sort`].
+#[inline]
+pub unsafe fn sort_into<'a, 'py>(
+    py: Python<'py>,
+    method: &str,
+    params: &[Param],
+    args: *const *mut ffi::PyObject,
+    nargs: usize,
+    kwnames: *mut ffi::PyObject,
+    slots: &mut Slots<'a, 'py>,
+) -> PyResult<()> {
     if nargs > params.len() {
         return Err(PyTypeError::new_err(format!(
             "{method}() takes at most {} arguments ({nargs} given)",
@@ -100,7 +123,7 @@ pub unsafe fn sort<'a, 'py>(
                 let name = Borrowed::from_ptr(py, ffi::PyTuple_GetItem(kwnames, i));
                 (name, Borrowed::from_ptr(py, *args.add(nargs + i as usize)))
             };
-            place(method, params, &mut slots, &name, value)?;
+            place(method, params, slots, &name, value)?;
         }
     }
     for (i, param) in params.iter().enumerate() {
@@ -112,7 +135,7 @@ pub unsafe fn sort<'a, 'py>(
             )));
         }
     }
-    Ok(slots)
+    Ok(())
 }
 
 /// Whether a string is this name, which is ASCII.

@@ -224,6 +224,15 @@ impl Lane {
         Some(lane)
     }
 
+    /// A barrier, which has its number then; `None`, and nothing is done, where another thread has taken that, or its turn has
+    /// not come.
+    #[inline]
+    pub fn barrier(self) -> Option<Ready> {
+        let numbered = self.takes_number();
+        let work = Work::Barrier(self.mpi);
+        numbered.then(|| self.with(work))
+    }
+
     /// The call that these arguments make, which has its number then; `None`, and nothing is done, where it takes
     /// more than a call of MPI's. `counts`: what each rank receives of a `Reduce_scatter`.
     #[inline]
@@ -306,6 +315,7 @@ impl Ready {
         //   rest.
         unsafe {
             match (&self.work, &self.state) {
+                (Work::Barrier(mpi), _) => Ok(mpi.barrier(self.on)?),
                 (Work::Native(native), _) => native.block(self.on),
                 (Work::Typed(exchange), _) => exchange.block(self.on),
                 (Work::Shared(shared), Some(state)) => state
@@ -329,6 +339,9 @@ impl Ready {
         // - as in `run`, and the caller's promise lasts until the request completes.
         let started = unsafe {
             match &self.work {
+                Work::Barrier(mpi) => (mpi.ibarrier(self.on))
+                    .map(|request| (request, None))
+                    .map_err(Error::from),
                 Work::Native(native) => native.start(self.on),
                 Work::Typed(exchange) => exchange.start(self.on),
                 Work::Shared(_) => Err(nowhere()),

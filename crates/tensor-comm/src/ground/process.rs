@@ -47,6 +47,7 @@ pub(crate) fn alive() -> Result<()> {
 ///
 /// # Errors
 /// [`Error::State`] in a forked child and after `MPI_Finalize`; what MPI says.
+#[inline]
 pub fn attend(mpi: &'static Mpi) -> Result<()> {
     alive()?;
     watch(mpi)

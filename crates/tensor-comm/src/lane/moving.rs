@@ -9,7 +9,7 @@ impl Lane {
     pub(super) fn movement(&self, kind: CallKind, send: End, recv: End) -> Option<(Port, Port)> {
         // How many equal blocks each side has; both sides meet in this rank's own.
         let (sent, received) = match kind {
-            CallKind::Barrier | CallKind::Bcast | CallKind::Alltoallv => (1, 1),
+            CallKind::Bcast | CallKind::Alltoallv => (1, 1),
             CallKind::Gather | CallKind::Allgather => (1, self.size),
             CallKind::Gatherv | CallKind::Allgatherv | CallKind::Scatterv => (1, 1),
             CallKind::Scatter => (self.size, 1),

@@ -1,5 +1,7 @@
 //! The short way of reductions: one call of the library's, or one through memory that the ranks share.
 
+use mpi_runtime::Mpi;
+
 use crate::agreed::{Agreed, AgreedOp, CommFacts, Standing};
 use crate::algorithm::Algorithm;
 use crate::call::{CallKind, Op};
@@ -15,6 +17,8 @@ use super::{End, Flat, Lane};
 
 /// What a call is.
 pub(super) enum Work {
+    /// MPI's barrier.
+    Barrier(&'static Mpi),
     /// MPI's.
     Native(Native),
     /// MPI's `Alltoallw`.

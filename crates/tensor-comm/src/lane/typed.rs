@@ -43,6 +43,17 @@ impl Typed {
         self.numbers.len() == 2 * ranks
     }
 
+    /// The one block, at displacement 0.
+    fn at_its_block(mut self) -> Typed {
+        if let [count, displ] = &mut self.numbers[..] {
+            if *count > 0 {
+                self.flat.data = self.flat.data.wrapping_offset(*displ as isize);
+            }
+            *displ = 0;
+        }
+        self
+    }
+
     fn numbers(&self) -> (&[i64], &[i64]) {
         self.numbers.split_at(self.numbers.len() / 2)
     }
@@ -70,9 +81,10 @@ impl Lane {
             return None;
         }
         let mpi = self.mpi;
-        if self.size == 1 && scales_displacements(mpi) {
-            return None;
-        }
+        let (send, recv) = match self.size == 1 && scales_displacements(mpi) {
+            true => (send.at_its_block(), recv.at_its_block()),
+            false => (send, recv),
+        };
         let numbered = self.takes_number();
         numbered.then(|| self.with(Work::Typed(Exchange { mpi, send, recv })))
     }
