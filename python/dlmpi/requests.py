@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-_start_plainly = _native.start_plainly
-_stock_startall: Callable[[Any], None] = mpi.Prequest.Startall
+#: Native, where nothing else is to be done about any of the requests.
+_start_all = _native.start_all
 
 
 class Transfer(mpi.Request):
@@ -81,15 +81,17 @@ class _Received:
 
 
 class Receipt(_Received, Transfer):
-    """A message that is received by MPI's own request."""
+    """A message that is received by MPI's own request.
+
+    `Wait` and `Test` are left to these methods where something else is to be done than to judge
+    what came (`_native.set_classes`).
+    """
 
     __slots__ = ()
 
     def Wait(self, status: mpi.Status | None = None) -> Literal[True]:
         """Wait for the message."""
-        track = getattr(self, "_track", None)
-        if track is None or not track.wait(status):
-            self._completed(super().Wait, status)
+        self._completed(super().Wait, status)
         return True
 
     def Test(self, status: mpi.Status | None = None) -> bool:
@@ -342,8 +344,7 @@ class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
     @classmethod
     def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
         """Start a collection of persistent requests."""
-        if _start_plainly(requests):
-            _stock_startall(requests)
+        if _start_all(requests):
             return
         for one in requests:
             if isinstance(one, Persistent):

@@ -146,6 +146,7 @@ table! {
         testall = c"MPI_Testall" (c_int, *mut H, IntOut, Out);
         testany = c"MPI_Testany" (c_int, *mut H, IntOut, IntOut, Out);
         cancel = c"MPI_Cancel" (*mut H);
+        startall = c"MPI_Startall" (c_int, *mut H);
         request_free = c"MPI_Request_free" (*mut H);
         request_get_status = c"MPI_Request_get_status" (H, IntOut, Out);
         test_cancelled = c"MPI_Test_cancelled" (In, IntOut);
@@ -228,6 +229,7 @@ table! {
         recv_c = c"MPI_Recv_c" (Out, Big, H, c_int, c_int, H, Out);
         sendrecv_c = c"MPI_Sendrecv_c" (In, Big, H, c_int, c_int, Out, Big, H, c_int, c_int, H, Out);
         sendrecv_replace_c = c"MPI_Sendrecv_replace_c" (Out, Big, H, c_int, c_int, c_int, c_int, H, Out);
+        isendrecv = c"MPI_Isendrecv" (In, c_int, H, c_int, c_int, Out, c_int, H, c_int, c_int, H, *mut H);
         isend_c = c"MPI_Isend_c" (In, Big, H, c_int, c_int, H, *mut H);
         issend_c = c"MPI_Issend_c" (In, Big, H, c_int, c_int, H, *mut H);
         ibsend_c = c"MPI_Ibsend_c" (In, Big, H, c_int, c_int, H, *mut H);

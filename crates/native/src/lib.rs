@@ -9,11 +9,12 @@ type Paths = (String, &'static str, Operations);
 /// The native half of dlmpi. Importing it starts no MPI and imports no framework.
 #[pyo3::pymodule]
 mod _native {
+    use py_bridge::classes::{Classes, Tracked};
     use py_bridge::together::Waited;
     use pyo3::IntoPyObjectExt;
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
-    use pyo3::types::{PyBool, PyDict, PyModule};
+    use pyo3::types::{PyBool, PyDict, PyModule, PyType};
 
     #[pymodule_export]
     use py_bridge::announce::{Announced, Kind, Seat};
@@ -149,11 +150,11 @@ mod _native {
         }
     }
 
-    /// Whether these are persistent requests that mpi4py's `Startall` may start, with nothing to do besides.
+    /// Starts persistent requests, where nothing else is to be done about any; whether they were.
     #[pyfunction]
     #[pyo3(signature = (requests, /))]
-    fn start_plainly(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
-        py_bridge::together::start_plainly(requests)
+    fn start_all(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
+        py_bridge::together::start_all(requests)
     }
 
     /// Whether an object is made of builtins alone, and of few: it holds no tensor.
@@ -180,25 +181,25 @@ mod _native {
     #[pyfunction]
     #[pyo3(signature = (*, transfer, receipt, persistent, kept, repeated, staged, message))]
     fn set_classes(
-        transfer: Py<PyAny>,
-        receipt: Py<PyAny>,
-        persistent: Py<PyAny>,
-        kept: Py<PyAny>,
+        transfer: &Bound<'_, PyType>,
+        receipt: &Bound<'_, PyType>,
+        persistent: &Bound<'_, PyType>,
+        kept: &Bound<'_, PyType>,
         repeated: Py<PyAny>,
         staged: Py<PyAny>,
         message: Py<PyAny>,
     ) -> PyResult<()> {
-        let classes = py_bridge::mpi4py::Classes {
-            transfer,
-            receipt,
-            persistent,
-            kept,
+        let classes = Classes {
+            transfer: Tracked::new(transfer)?,
+            receipt: Tracked::new(receipt)?,
+            persistent: Tracked::new(persistent)?,
+            kept: Tracked::new(kept)?,
             repeated,
             staged,
             message,
         };
         py_bridge::mpi4py::bound()?.set_classes(classes);
-        Ok(())
+        py_bridge::waiting::put_before(receipt)
     }
 
     /// Makes collectives on a communicator exactly one plain MPI call each, or not.

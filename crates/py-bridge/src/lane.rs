@@ -4,6 +4,7 @@
 //!
 //! What is not that simple, and whatever is wrong, is left to the general way: `None` means that nothing was done.
 
+mod begun;
 mod local;
 mod messages;
 mod typed;
@@ -34,6 +35,8 @@ pub use windows::{Flush, OneSided, flush_by};
 pub enum Short {
     /// `Sendrecv_replace`.
     Replace,
+    /// `Isendrecv`.
+    Pair,
     /// `Message.Recv`.
     Matched,
     /// `Alltoallw`.
@@ -84,9 +87,13 @@ pub unsafe fn attempt<'py>(
             messages::attempt(py, mpi4py, row, comm(), slots)?
         }
         Body::Lend(Lend {
+            post: Some(post), ..
+        }) => return begun::post(py, mpi4py, *post, row, comm(), slots),
+        Body::Lend(Lend {
             short: Some(short), ..
         }) if lane::is_open() => match short {
             Short::Replace => messages::replace(py, mpi4py, row, comm(), slots)?,
+            Short::Pair => return begun::pair(py, mpi4py, row, comm(), slots),
             Short::Matched => messages::matched(mpi4py, slf, slots)?,
             Short::Typed => {
                 let lane = Lane::open(mpi4py.mpi(), comm())?;

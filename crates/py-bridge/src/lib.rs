@@ -26,6 +26,7 @@ pub mod callbacks;
 pub mod capsule;
 pub mod cargo;
 pub mod carried;
+pub mod classes;
 pub mod collective;
 pub mod counts;
 pub mod datatype;
@@ -79,6 +80,7 @@ pub mod track;
 pub mod transfer;
 pub mod typed;
 pub mod typestr;
+pub mod waiting;
 pub mod watch;
 
 pub use errors::{ExportError, ExportResult};

@@ -11,6 +11,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyModule, PyType};
 
+use crate::classes::Classes;
 use crate::errors;
 use crate::request::Pending;
 
@@ -30,7 +31,11 @@ pub struct Mpi4py {
     get_win: Get,
     /// Where the handle lies in every `MPI.Comm`.
     comm_at: isize,
+    /// The same of every `MPI.Datatype`.
+    datatype_at: isize,
     datatype_type: Py<PyType>,
+    /// The first class derived from it that was met: all of ours are of one.
+    datatype_derived: OnceLock<Py<PyType>>,
     in_place: Py<PyAny>,
     bottom: Py<PyAny>,
     exception: Py<PyAny>,
@@ -42,24 +47,6 @@ pub struct Mpi4py {
     classes: OnceLock<Classes>,
     /// `MPI.Datatype` objects of predefined handles.
     datatypes: Mutex<Vec<(Datatype, Py<PyAny>)>>,
-}
-
-/// Our classes of Python objects that native code makes.
-pub struct Classes {
-    /// The request of an operation that MPI carries.
-    pub transfer: Py<PyAny>,
-    /// The same of a message that is received.
-    pub receipt: Py<PyAny>,
-    /// The request of an operation that can be started again and again.
-    pub persistent: Py<PyAny>,
-    /// The same where there is nothing to do each time.
-    pub kept: Py<PyAny>,
-    /// The request of one that begins an operation of ours each time.
-    pub repeated: Py<PyAny>,
-    /// The request of one whose tensors are brought into another form each time.
-    pub staged: Py<PyAny>,
-    /// A message that was taken out of the queue.
-    pub message: Py<PyAny>,
 }
 
 /// Where the handle of a living object lies.
@@ -154,18 +141,23 @@ impl Mpi4py {
         let table = module.getattr("__pyx_capi__")?;
         let table = table.cast::<PyDict>().map_err(PyErr::from)?;
         let get_comm = function(table, "PyMPIComm_Get", c"MPI_Comm *(PyObject *)")?;
-        let world = module.getattr("COMM_WORLD")?;
-        // SAFETY:
-        // - The thread is attached; the function takes any object and checks its type.
-        let address = unsafe { get_comm(world.as_ptr()) };
-        let comm_at = address.addr().wrapping_sub(world.as_ptr().addr()) as isize;
+        let get_datatype = function(table, "PyMPIDatatype_Get", c"MPI_Datatype *(PyObject *)")?;
+        let at = |get: Get, name: &str| -> PyResult<isize> {
+            let object = module.getattr(name)?;
+            // SAFETY:
+            // - The thread is attached; the function takes any object and checks its type.
+            let address = unsafe { get(object.as_ptr()) };
+            Ok(address.addr().wrapping_sub(object.as_ptr().addr()) as isize)
+        };
         Ok(Mpi4py {
             mpi,
-            comm_at,
+            comm_at: at(get_comm, "COMM_WORLD")?,
+            datatype_at: at(get_datatype, "BYTE")?,
+            datatype_derived: OnceLock::new(),
             wide: comm_bytes == 8,
             get_comm,
             get_op: function(table, "PyMPIOp_Get", c"MPI_Op *(PyObject *)")?,
-            get_datatype: function(table, "PyMPIDatatype_Get", c"MPI_Datatype *(PyObject *)")?,
+            get_datatype,
             get_status: function(table, "PyMPIStatus_Get", c"MPI_Status *(PyObject *)")?,
             get_request: function(table, "PyMPIRequest_Get", c"MPI_Request *(PyObject *)")?,
             get_message: function(table, "PyMPIMessage_Get", c"MPI_Message *(PyObject *)")?,
@@ -212,13 +204,18 @@ impl Mpi4py {
     /// - `obj` is an instance of `MPI.Comm`.
     #[inline]
     pub unsafe fn comm_of(&self, obj: &Bound<'_, PyAny>) -> Comm {
-        let handle = Handle {
-            address: obj.as_ptr().wrapping_byte_offset(self.comm_at).cast(),
-            wide: self.wide,
-        };
         // SAFETY:
         // - As for `comm`; a field of a C struct lies at the same place in every instance, subclasses included.
-        unsafe { Comm::from_raw(handle.get()) }
+        unsafe { Comm::from_raw(self.field(obj, self.comm_at).get()) }
+    }
+
+    /// A handle that lies so many bytes into an object.
+    #[inline]
+    fn field(&self, obj: &Bound<'_, PyAny>, at: isize) -> Handle {
+        Handle {
+            address: obj.as_ptr().wrapping_byte_offset(at).cast(),
+            wide: self.wide,
+        }
     }
 
     /// Makes an `MPI.Comm` object null without freeing its communicator.
@@ -353,11 +350,21 @@ impl Mpi4py {
     /// The handle of an object, if it is an `MPI.Datatype`.
     #[inline]
     pub fn known_datatype(&self, obj: &Bound<'_, PyAny>) -> Option<Datatype> {
-        let ty = self.datatype_type.bind(obj.py()).as_type_ptr();
+        let (ty, own) = (obj.get_type_ptr(), self.datatype_type.bind(obj.py()));
+        let derived = self.datatype_derived.get().map(|ty| ty.as_ptr().cast());
+        if ty != own.as_type_ptr() && Some(ty) != derived {
+            // SAFETY:
+            // - any object may be asked for its type; the other one is a type.
+            if unsafe { ffi::PyObject_TypeCheck(obj.as_ptr(), own.as_type_ptr()) } == 0 {
+                return None;
+            }
+            if derived.is_none() {
+                let _ = self.datatype_derived.set(obj.get_type().unbind());
+            }
+        }
         // SAFETY:
-        // - any object may be asked for its type; the other one is a type.
-        let is = unsafe { ffi::PyObject_TypeCheck(obj.as_ptr(), ty) } != 0;
-        if is { self.datatype(obj).ok() } else { None }
+        // - As for `comm_of`: it is an instance of `MPI.Datatype`.
+        Some(unsafe { Datatype::from_raw(self.field(obj, self.datatype_at).get()) })
     }
 
     /// The `MPI.Datatype` of a type string such as `"d"`.

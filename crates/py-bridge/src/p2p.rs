@@ -15,6 +15,7 @@ use crate::message::{self, Loans, Message, nothing};
 use crate::method::Outcome;
 use crate::mpi4py::Mpi4py;
 use crate::params::{Default, Param, Slots, Takes};
+use crate::plain;
 use crate::request::Pending;
 
 /// A native status is only handed to MPI, on the thread that holds its object.
@@ -62,7 +63,11 @@ impl Address {
 ///
 /// # Errors
 /// As for [`whole`]; `OverflowError` where it is too large for a C `int`.
+#[inline]
 pub fn int(name: &str, obj: &Bound<'_, PyAny>) -> PyResult<i32> {
+    if let Some(value) = plain::int(obj) {
+        return Ok(value);
+    }
     let value = whole(name, obj)?;
     i32::try_from(value)
         .map_err(|_| PyOverflowError::new_err(format!("{name}: {value} does not fit into a C int")))

@@ -130,15 +130,14 @@ fn parts<'a, 'py>(
     intent: Intent,
     vector: bool,
 ) -> Option<Parts<'a, 'py>> {
-    if let Some(flat) = registry::flat(given, intent) {
-        return Some(Parts {
+    let Some((items, n)) = items::<4>(given.as_borrowed()) else {
+        return registry::flat(given, intent).map(|flat| Parts {
             array: given.as_borrowed(),
             flat,
             counts: None,
             displs: None,
         });
-    }
-    let (items, n) = items::<4>(given.as_borrowed())?;
+    };
     let array = items[0]?;
     let flat = registry::flat(&array, intent)?;
     let datatype = |given: Option<Given<'a, 'py>>| mpi4py.known_datatype(&*given?);

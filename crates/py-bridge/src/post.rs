@@ -1,10 +1,10 @@
 //! The short way of a non-blocking message: elements that travel from or into where they lie, with
-//! nothing to do afterwards but to let them go. One MPI call of our own, no message list, no buffer.
+//! nothing to do afterwards but to let them go. One MPI call of our own, no message list, no buffer. (Plain arrays have a
+//! shorter one: lane/begun.rs.)
 //! Where the library writes past the end of the room, only what is measured first or large is received so.
 
 use mpi_runtime::{Mpi, Request};
 use pyo3::prelude::*;
-use tensor_comm::lane::Carried;
 use tensor_comm::{Capacity, SendMode};
 
 use crate::errors;
@@ -13,7 +13,6 @@ use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
 use crate::p2p::{self, Address};
 use crate::params::Slots;
-use crate::plain;
 use crate::registry;
 use crate::table::Row;
 use crate::track::Holds;
@@ -43,9 +42,6 @@ pub fn start<'py>(
     let Some(msg) = &slots[0] else {
         return Ok(None);
     };
-    if let Some(started) = of_array(mpi4py, post, row, slf, slots, msg)? {
-        return Ok(Some(started));
-    }
     let Some(exporter) = registry::known(msg) else {
         return Ok(None);
     };
@@ -103,63 +99,11 @@ pub fn start<'py>(
     transfer::hold(mpi4py, py, request, Holds::loan(held), room).map(Some)
 }
 
-/// The same for plain arrays, alone or under their own Datatype.
-fn of_array<'py>(
-    mpi4py: &Mpi4py,
-    post: Post,
-    row: &Row,
-    slf: &Bound<'py, PyAny>,
-    slots: &Slots<'_, 'py>,
-    msg: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let (py, mpi) = (slf.py(), mpi4py.mpi());
-    let intent = match post {
-        Post::Send(_) => Intent::Send,
-        Post::Recv => Intent::Receive,
-    };
-    let Some((flat, array)) = plain::flat(mpi4py, msg, intent, 1) else {
-        return Ok(None);
-    };
-    let (carried, room) = match post {
-        Post::Send(_) => (Carried::sent(mpi, flat), None),
-        Post::Recv => {
-            let carried = Carried::received(mpi, flat);
-            (carried, carried.map(|carried| carried.capacity()))
-        }
-    };
-    let [peer, tag] = p2p::ints(mpi4py, row.params, slots)?;
-    let comm = mpi4py.comm(slf)?;
-    let Some(carried) = carried.filter(|_| peer != mpi.constants().proc_null) else {
-        return Ok(None);
-    };
-    if comm == mpi.comm_null() {
-        return Ok(None);
-    }
-    let held = Holds::object(array.unbind());
-    let started = if post == Post::Recv && tensor_comm::overruns(mpi) {
-        // SAFETY:
-        // - as below.
-        py.detach(|| unsafe { tensor_comm::receive_guarded(mpi, &carried, (peer, tag), comm) })
-            .map_err(|error| errors::operation(py, error))?
-    } else {
-        let (count, datatype) = carried.counted();
-        let elements = (Address::new(carried.data()), count, datatype);
-        // SAFETY:
-        // - the array has these elements, and is held by the request object until MPI is done with them.
-        let request = py.detach(|| unsafe { begin(mpi, post, elements, (peer, tag), comm) });
-        Some(request.map_err(|error| errors::mpi(py, &error))?)
-    };
-    match started {
-        Some(request) => transfer::hold(mpi4py, py, request, held, room).map(Some),
-        None => Ok(None),
-    }
-}
-
 /// The message as MPI begins it: its elements, and whose they are to be.
 ///
 /// # Safety
 /// - The elements are there, writable for a receive, until the request completes.
-unsafe fn begin(
+pub(crate) unsafe fn begin(
     mpi: &Mpi,
     post: Post,
     (data, count, datatype): (Address, i64, mpi_runtime::Datatype),

@@ -26,6 +26,9 @@ struct Entry {
 }
 
 static KNOWN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+/// The type that most tensors are of, found without the lock: the first that was met whose elements are as simple as
+/// [`Exporter::flat`] says. Only a bridge's exporter says so, and no rules replace that of the bridge's own type.
+static PLAIN: OnceLock<Entry> = OnceLock::new();
 /// Programs that make classes at run time must not fill memory: beyond this many the oldest go.
 const CAPACITY: usize = 64;
 
@@ -47,9 +50,19 @@ pub fn known(obj: &Bound<'_, PyAny>) -> Option<Arc<dyn Exporter>> {
 #[inline]
 pub fn flat(obj: &Bound<'_, PyAny>, intent: Intent) -> Option<Flat> {
     let ty = obj.get_type_ptr();
+    if let Some(plain) = PLAIN.get()
+        && plain.ty.as_ptr() == ty.cast()
+    {
+        return plain.exporter.flat(obj, intent);
+    }
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let entry = known.iter().find(|entry| entry.ty.as_ptr() == ty.cast())?;
-    entry.exporter.flat(obj, intent)
+    let flat = entry.exporter.flat(obj, intent)?;
+    PLAIN.get_or_init(|| Entry {
+        ty: entry.ty.clone_ref(obj.py()),
+        exporter: Arc::clone(&entry.exporter),
+    });
+    Some(flat)
 }
 
 /// The exporter for the type of `obj`.

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use smallvec::SmallVec;
 
+use crate::classes::Tracked;
 use crate::mpi4py::{self, Mpi4py};
 use crate::p2p::Shared;
 use crate::track::Track;
@@ -33,16 +34,13 @@ pub fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Waited<'py>> {
     let (py, mpi4py) = (requests.py(), mpi4py::bound()?);
     let mpi = mpi4py.mpi();
     let Some(tracks) = tracks(mpi4py, requests, |track, kept| match kept {
-        true => track.is_plain_each_time(),
+        true => track.is_sure(),
         false => track.is_plain(),
     })?
     else {
         return Ok(Waited::Not);
     };
-    let mut handles: SmallVec<[Request; 16]> = tracks
-        .iter()
-        .map(|(_, track)| track.get().request())
-        .collect();
+    let mut handles = handles(&tracks);
     let mut native = StatusArray::new(mpi, handles.len());
     let all = Shared::new(native.as_ptr());
     // SAFETY:
@@ -68,13 +66,29 @@ pub fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Waited<'py>> {
     Ok(Waited::Done)
 }
 
-/// Whether these are persistent requests of MPI's own, with which nothing is to be done when they start.
+/// Starts persistent requests of MPI's own, where nothing else is to be done about any; whether they were.
 ///
 /// # Errors
-/// What Python raised.
-pub fn start_plainly(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// What MPI reports.
+pub fn start_all(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let (py, mpi4py) = (requests.py(), mpi4py::bound()?);
     let plain = |track: &Track, kept: bool| kept && track.starts_plainly();
-    tracks(mpi4py::bound()?, requests, plain).map(|tracks| tracks.is_some())
+    let Some(tracks) = tracks(mpi4py, requests, plain)? else {
+        return Ok(false);
+    };
+    let mut handles = handles(&tracks);
+    // SAFETY:
+    // - each is the request of a persistent request object, which holds its buffers; what is null MPI refuses.
+    let done = py.detach(|| unsafe { mpi4py.mpi().startall(&mut handles) });
+    for ((_, track), handle) in tracks.iter().zip(&handles) {
+        track.get().set_request(*handle);
+    }
+    done.map_err(|error| errors::mpi(py, &error)).map(|()| true)
+}
+
+fn handles(tracks: &Tracks<'_>) -> SmallVec<[Request; 16]> {
+    let request = |(_, track): &(_, Bound<'_, Track>)| track.get().request();
+    tracks.iter().map(request).collect()
 }
 
 /// The tracks of a list or tuple of our requests, where this holds of each; it hears whether it is a persistent one.
@@ -100,16 +114,22 @@ fn collect<'py>(
     let classes = mpi4py.classes()?;
     let mut tracks = Tracks::new();
     for request in requests {
-        let ty = request.get_type();
-        let once = ty.is(&classes.receipt) || ty.is(&classes.transfer);
-        if !once && !ty.is(&classes.kept) && !ty.is(&classes.persistent) {
-            return Ok(None);
-        }
-        let Some(track) = request.getattr_opt(pyo3::intern!(request.py(), "_track"))? else {
+        let (once, twice) = (
+            [&classes.receipt, &classes.transfer],
+            [&classes.kept, &classes.persistent],
+        );
+        let of = |class: &&&Tracked| class.is(&request);
+        let (class, kept) = match (once.iter().find(of), twice.iter().find(of)) {
+            (Some(class), _) => (class, false),
+            (_, Some(class)) => (class, true),
+            _ => return Ok(None),
+        };
+        // SAFETY:
+        // - it is of this class.
+        let Some(track) = (unsafe { class.track(&request) }) else {
             return Ok(None);
         };
-        let track = track.cast_into::<Track>()?;
-        if !holds(track.get(), !once) {
+        if !holds(track.get(), kept) {
             return Ok(None);
         }
         tracks.push((request, track));

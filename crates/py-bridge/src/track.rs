@@ -3,14 +3,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use mpi_runtime::{Mpi, Request, StatusBuf, StatusPtr};
+use mpi_runtime::{Mpi, Request, StatusPtr};
 use pyo3::prelude::*;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tensor_comm::{Arrived, Capacity, Keeps};
 
 use crate::borrow::Borrowed;
 use crate::loan::Held;
-use crate::mpi4py::{self, Handle};
+use crate::mpi4py::Handle;
 use crate::orphans::{self, Orphan};
 use crate::p2p::Shared;
 use crate::transfer::Lent;
@@ -39,7 +39,7 @@ impl Holds {
     /// That of an object.
     pub fn object(object: Py<PyAny>) -> Holds {
         Holds {
-            objects: SmallVec::from_iter([object]),
+            objects: smallvec![object],
             ..Holds::default()
         }
     }
@@ -53,6 +53,8 @@ pub struct Track {
     handle: Handle,
     /// Of a message that is received: what there is room for.
     room: Option<Capacity>,
+    /// Whether the status of the request is that of this message.
+    sure: bool,
     holds: Mutex<Holds>,
     /// What was lent to mpi4py, where it carries the operation out.
     lent: Option<Box<Lent>>,
@@ -72,11 +74,13 @@ impl Track {
         handle: Handle,
         holds: Holds,
         room: Option<Capacity>,
+        sure: bool,
     ) -> Track {
         Track {
             mpi,
             handle,
             room,
+            sure,
             holds: Mutex::new(holds),
             lent: None,
         }
@@ -93,6 +97,7 @@ impl Track {
             mpi,
             handle,
             room: lent.room,
+            sure: !lent.unsure,
             holds: Mutex::new(besides),
             lent: Some(Box::new(lent)),
         }
@@ -135,9 +140,9 @@ impl Track {
         self.lent.is_none()
     }
 
-    /// The same of a request that goes on holding what it was made of.
-    pub fn is_plain_each_time(&self) -> bool {
-        !self.lent.as_ref().is_some_and(|lent| lent.unsure)
+    /// Whether the status of the request is that of the message.
+    pub fn is_sure(&self) -> bool {
+        self.sure
     }
 
     /// Whether nothing is to be done when it starts.
@@ -163,6 +168,49 @@ impl Track {
             .fold(Ok(()), PyResult::and)
     }
 
+    /// Waits for the message and judges it, where nothing else is left to do ([`is_plain`](Self::is_plain)).
+    ///
+    /// # Errors
+    /// What MPI reports, and what was not right about the message.
+    ///
+    /// # Safety
+    /// - `status` is a writable status of this library.
+    #[inline]
+    pub unsafe fn wait(&self, py: Python<'_>, status: StatusPtr) -> PyResult<()> {
+        let (mut request, shared) = (self.request(), Shared::new(status));
+        // SAFETY:
+        // - the request object has this handle, whose methods complete it; the status is writable.
+        let done = interrupt::wait(py, || unsafe { self.mpi.wait(&mut request, shared.get()) });
+        self.handle.set(request.raw());
+        // SAFETY:
+        // - MPI has filled it in.
+        unsafe { self.outcome(done, status) }.map_err(|error| errors::operation(py, error))
+    }
+
+    /// Asks whether the message has come, and judges it then, as [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Safety
+    /// - As for [`wait`](Self::wait).
+    #[inline]
+    pub unsafe fn test(&self, py: Python<'_>, status: StatusPtr) -> PyResult<bool> {
+        let (mut request, shared) = (self.request(), Shared::new(status));
+        // SAFETY:
+        // - as above.
+        let done = py.detach(|| unsafe { self.mpi.test(&mut request, shared.get()) });
+        self.handle.set(request.raw());
+        if let Ok(false) = done {
+            return Ok(false);
+        }
+        // SAFETY:
+        // - MPI has filled it in.
+        unsafe { self.outcome(done.map(|_| ()), status) }
+            .map_err(|error| errors::operation(py, error))
+            .map(|()| true)
+    }
+
     /// What became of a message, by what MPI says and by the status that it has filled in.
     ///
     /// # Safety
@@ -175,6 +223,9 @@ impl Track {
         let (mpi, Some(room)) = (self.mpi, self.room) else {
             return done.map_err(tensor_comm::Error::from);
         };
+        if !self.sure {
+            return done.map_err(|error| room.explain(mpi, error.into(), Arrived::unknown()));
+        }
         // SAFETY:
         // - the caller's promise.
         let came = unsafe { Arrived::of(mpi, status) }?;
@@ -193,34 +244,11 @@ impl Track {
 
 #[pymethods]
 impl Track {
-    /// Waits for the message and judges it, where nothing else is left to do; `False` where mpi4py's method must do it.
-    #[pyo3(signature = (status=None, /))]
-    fn wait(&self, py: Python<'_>, status: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
-        if !self.is_plain() {
-            return Ok(false);
-        }
-        let (given, mut own) = (mpi4py::bound()?.status(status)?, StatusBuf::new());
-        let status = match given.is_ignore() {
-            true => own.as_ptr(),
-            false => given,
-        };
-        let (mut request, shared) = (self.request(), Shared::new(status));
-        // SAFETY:
-        // - the request object has this handle, whose methods complete it; the status is the caller's or our own.
-        let done = interrupt::wait(py, || unsafe { self.mpi.wait(&mut request, shared.get()) });
-        self.handle.set(request.raw());
-        // SAFETY:
-        // - MPI has filled it in.
-        unsafe { self.outcome(done, status) }
-            .map_err(|error| errors::operation(py, error))
-            .map(|()| true)
-    }
-
     /// Raises what was not right about the message that was received: by its status, or because it could not be
     /// brought home.
     fn judge(&self, status: &Bound<'_, PyAny>) -> PyResult<()> {
         match self.room {
-            Some(room) if self.is_plain_each_time() => receipt::judge(self.mpi, room, status),
+            Some(room) if self.sure => receipt::judge(self.mpi, room, status),
             _ => Ok(()),
         }?;
         self.failure().map_or(Ok(()), Err)
@@ -230,7 +258,7 @@ impl Track {
     fn explain(&self, error: &Bound<'_, PyAny>, status: &Bound<'_, PyAny>) -> PyResult<()> {
         match self.room {
             Some(room) => {
-                let status = self.is_plain_each_time().then_some(status);
+                let status = self.sure.then_some(status);
                 receipt::explain(self.mpi, room, error, status)
             }
             None => Ok(()),

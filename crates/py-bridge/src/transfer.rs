@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use tensor_comm::{Capacity, Keeps};
 
 use crate::borrow::Borrowed;
+use crate::classes::Tracked;
 use crate::framework::Intent;
 use crate::loan::Loan;
 use crate::memory::Given;
@@ -133,8 +134,9 @@ pub fn follow<'py>(
         }
     }
     let py = request.py();
-    let ours = class(mpi4py, lent.room)?.bind(py).call1((&request,))?;
-    keep(mpi4py, &ours, lent)?;
+    let class = class(mpi4py, lent.room)?;
+    let ours = class.class(py).call1((&request,))?;
+    keep(mpi4py, class, &ours, lent)?;
     Ok(ours)
 }
 
@@ -155,8 +157,8 @@ pub fn persist<'py>(
         true => &classes.persistent,
         false => &classes.kept,
     };
-    let ours = class.bind(py).call1((&request,))?;
-    keep(mpi4py, &ours, lent)?;
+    let ours = class.class(py).call1((&request,))?;
+    keep(mpi4py, class, &ours, lent)?;
     Ok(ours)
 }
 
@@ -186,6 +188,7 @@ impl Hold {
 ///
 /// # Errors
 /// What Python raised.
+#[inline]
 pub fn hold<'py>(
     mpi4py: &Mpi4py,
     py: Python<'py>,
@@ -193,14 +196,34 @@ pub fn hold<'py>(
     holds: Holds,
     room: Option<Capacity>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let ours = class(mpi4py, room)?.bind(py).call0()?;
+    hold_surely(mpi4py, py, request, holds, room, true)
+}
+
+/// The same where the status of the request may be of something else than what came.
+///
+/// # Errors
+/// As for [`hold`].
+pub fn hold_surely<'py>(
+    mpi4py: &Mpi4py,
+    py: Python<'py>,
+    request: Request,
+    holds: Holds,
+    room: Option<Capacity>,
+    sure: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let class = class(mpi4py, room)?;
+    let ours = class.make(py)?;
     let handle = mpi4py.request_handle(&ours)?;
     handle.set(request.raw());
-    attach(&ours, Track::holding(mpi4py.mpi(), handle, holds, room))?;
+    attach(
+        class,
+        &ours,
+        Track::holding(mpi4py.mpi(), handle, holds, room, sure),
+    )?;
     Ok(ours)
 }
 
-fn class(mpi4py: &Mpi4py, room: Option<Capacity>) -> PyResult<&Py<PyAny>> {
+fn class(mpi4py: &Mpi4py, room: Option<Capacity>) -> PyResult<&Tracked> {
     let classes = mpi4py.classes()?;
     Ok(match room {
         Some(_) => &classes.receipt,
@@ -208,13 +231,17 @@ fn class(mpi4py: &Mpi4py, room: Option<Capacity>) -> PyResult<&Py<PyAny>> {
     })
 }
 
-fn keep(mpi4py: &Mpi4py, request: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
+fn keep(mpi4py: &Mpi4py, class: &Tracked, request: &Bound<'_, PyAny>, lent: Lent) -> PyResult<()> {
     let handle = mpi4py.request_handle(request)?;
-    attach(request, Track::lending(mpi4py.mpi(), handle, lent))
+    attach(class, request, Track::lending(mpi4py.mpi(), handle, lent))
 }
 
-fn attach(request: &Bound<'_, PyAny>, track: Track) -> PyResult<()> {
+fn attach(class: &Tracked, request: &Bound<'_, PyAny>, track: Track) -> PyResult<()> {
     let py = request.py();
     orphans::sweep(py, orphans::GLANCE);
-    request.setattr(pyo3::intern!(py, "_track"), Bound::new(py, track)?)
+    let track = Bound::new(py, track)?;
+    // SAFETY:
+    // - it was made by this class just now.
+    unsafe { class.keep(request, track) };
+    Ok(())
 }

@@ -15,6 +15,7 @@ use crate::wiretype::byte;
 
 mod waste;
 
+pub(crate) use waste::begin_guarded;
 pub use waste::receive_guarded;
 
 /// Direct room from here on is left as it is: the copy at once is what makes large messages fast.

@@ -8,6 +8,7 @@ mod blocks;
 mod local;
 mod messages;
 mod moving;
+mod pairs;
 mod reducing;
 mod typed;
 
@@ -29,6 +30,7 @@ use crate::{trace, watch};
 pub use blocks::Blocks;
 pub use local::reduce_local;
 pub use messages::{Carried, Replacing, is_open, matched, probe, recv, send, sendrecv};
+pub use pairs::isendrecv;
 use reducing::Work;
 pub use typed::Typed;
 

@@ -1,10 +1,26 @@
-//! Completing requests (MPI-4.1, 3.7): waits, tests and frees.
+//! Starting and completing requests (MPI-4.1, 3.7 and 3.9): starts, waits, tests and frees.
 
 use super::{Result, call, with_requests, with_table};
 use crate::{Mpi, Request, StatusPtr};
 use libc::c_int;
 
 impl Mpi {
+    /// `MPI_Startall`: begins persistent operations.
+    ///
+    /// # Safety
+    /// - Each request is a persistent one that has not been freed, and the buffers of its operation are valid until it is
+    ///   complete.
+    pub unsafe fn startall(&self, requests: &mut [Request]) -> Result<()> {
+        let count = self.requests_count("MPI_Startall", requests)?;
+        let code = with_table!(self, |table| with_requests(requests, |array| {
+            // SAFETY:
+            // - The table holds the function of this prototype, for handles of this width.
+            // - `array` holds `count` live requests.
+            unsafe { (table.startall)(count, array) }
+        }));
+        self.check("MPI_Startall", code)
+    }
+
     /// `MPI_Wait`. The request becomes `MPI_REQUEST_NULL`, or inactive if it is persistent, on errors too.
     ///
     /// # Safety

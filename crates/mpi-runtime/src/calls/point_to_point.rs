@@ -1,7 +1,9 @@
 //! Point-to-point messages, blocking and immediate (MPI-4.1, chapter 3). Every one is a single MPI message.
 
 use super::{Result, call, counted, with_table};
+use crate::handle::NativeHandle;
 use crate::{Comm, Datatype, Mpi, Request, StatusPtr};
+use libc::c_int;
 
 macro_rules! sends {
     ($($(#[$doc:meta])* $f:ident / $large:ident = $name:literal;)*) => { impl Mpi { $(
@@ -125,6 +127,55 @@ impl Mpi {
             sendbuf.cast(), sendcount, sendtype.native(), dest, sendtag,
             recvbuf.cast(), recvcount, recvtype.native(), source, recvtag, comm.native(), status,
         ))
+    }
+
+    /// `MPI_Isendrecv`; `None` where the library has none (it came with MPI-4.0).
+    ///
+    /// # Safety
+    /// - As for [`sendrecv`](Self::sendrecv), until the request completes.
+    #[allow(clippy::too_many_arguments, reason = "MPI's signature")]
+    pub unsafe fn isendrecv(
+        &self,
+        sendbuf: *const u8,
+        sendcount: c_int,
+        sendtype: Datatype,
+        dest: i32,
+        sendtag: i32,
+        recvbuf: *mut u8,
+        recvcount: c_int,
+        recvtype: Datatype,
+        source: i32,
+        recvtag: i32,
+        comm: Comm,
+    ) -> Result<Option<Request>> {
+        let (code, bits) = with_table!(self, |table| {
+            let Some(isendrecv) = table.isendrecv else {
+                return Ok(None);
+            };
+            let mut request = Default::default();
+            // SAFETY:
+            // - The table holds the function of this prototype, for handles of this width.
+            // - Handles are live ones of this library; the buffers are valid by this function's own contract.
+            let code = unsafe {
+                isendrecv(
+                    sendbuf.cast(),
+                    sendcount,
+                    sendtype.native(),
+                    dest,
+                    sendtag,
+                    recvbuf.cast(),
+                    recvcount,
+                    recvtype.native(),
+                    source,
+                    recvtag,
+                    comm.native(),
+                    &mut request,
+                )
+            };
+            (code, request.to_bits())
+        });
+        self.check("MPI_Isendrecv", code)?;
+        Ok(Some(Request::from_bits(bits)))
     }
 
     /// `MPI_Sendrecv_replace`

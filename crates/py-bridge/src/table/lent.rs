@@ -186,7 +186,7 @@ pub(super) const LENT: &[Row] = &[
     posted("Ibsend", SEND, Post::Send(SendMode::Buffered), "Nonblocking send in buffered mode."),
     posted("Irsend", SEND, Post::Send(SendMode::Ready), "Nonblocking send in ready mode."),
     posted("Irecv", IRECV, Post::Recv, "Nonblocking receive."),
-    row(Comm, "Isendrecv", ISENDRECV, ELEMENTS, Request, "Nonblocking send and receive."),
+    short(Short::Pair, row(Comm, "Isendrecv", ISENDRECV, ELEMENTS, Request, "Nonblocking send and receive.")),
     row(Comm, "Isendrecv_replace", IREPLACE, ELEMENTS, Request, "Nonblocking send and receive in the same memory."),
     short(Short::Replace, row(Comm, "Sendrecv_replace", REPLACE, ELEMENTS, Result, "Send and receive in the same memory.")),
     short(Short::Matched, row(Message, "Recv", MATCHED, ELEMENTS, Result, "Blocking receive of matched message.")),

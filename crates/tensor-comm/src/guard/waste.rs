@@ -4,7 +4,7 @@
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, TryLockError};
 
-use mpi_runtime::{Comm, Mpi, Request};
+use mpi_runtime::{Comm, Datatype, Mpi, Request};
 
 use super::LARGE;
 use crate::arrival;
@@ -54,14 +54,33 @@ pub unsafe fn receive_guarded(
     comm: Comm,
 ) -> Result<Option<Request>> {
     let room = carried.room();
+    let begin = |count, datatype| {
+        // SAFETY:
+        // - the caller's promise: what lies in waste may be written by anybody.
+        let request = unsafe { mpi.irecv(room.ptr, count, datatype, source, tag, comm) };
+        Ok(Some(request?))
+    };
+    // SAFETY:
+    // - the caller's promise.
+    let present = || unsafe {
+        arrival::receive_present_in(mpi, &room, carried.capacity(), (source, tag), comm)
+    };
+    begin_guarded(mpi, carried, present, begin)
+}
+
+/// The same of a receive that `begin` begins, given the count and Datatype of its room; `present` may find that its message
+/// has come already, and begin it.
+pub(crate) fn begin_guarded(
+    mpi: &'static Mpi,
+    carried: &Carried,
+    present: impl FnOnce() -> Result<Option<Request>>,
+    begin: impl Fn(i64, Datatype) -> Result<Option<Request>>,
+) -> Result<Option<Request>> {
+    let room = carried.room();
     if carried.capacity().itemsize < 2 || room.bytes == 0 {
         return Ok(None);
     }
     let address = room.ptr.addr();
-    // SAFETY:
-    // - the caller's promise: what lies in waste may be written by anybody.
-    let begin =
-        |count, datatype| unsafe { mpi.irecv(room.ptr, count, datatype, source, tag, comm) };
     let mut known = match room.bytes <= SMALL {
         // A thread that finds another one here makes a type of its own.
         true => match KNOWN.try_lock() {
@@ -74,21 +93,17 @@ pub unsafe fn receive_guarded(
     let mut place = known
         .as_mut()
         .map(|known| &mut known[place(address, room.bytes)]);
-    if let Some(Some(room)) = place.as_ref().map(|place| place.as_ref())
-        && (room.address, room.bytes) == (address, carried.room().bytes)
+    if let Some(Some(known)) = place.as_ref().map(|place| place.as_ref())
+        && (known.address, known.bytes) == (address, room.bytes)
     {
-        return Ok(Some(begin(1, room.datatype.datatype())?));
+        return begin(1, known.datatype.datatype());
     }
-    // SAFETY:
-    // - the caller's promise.
-    let present = unsafe {
-        arrival::receive_present_in(mpi, &room, carried.capacity(), (source, tag), comm)
-    }?;
+    let present = present()?;
     if present.is_some() {
         return Ok(present);
     }
     if room.bytes >= LARGE {
-        return Ok(Some(begin(room.count, room.datatype)?));
+        return begin(room.count, room.datatype);
     }
     let datatype = make(mpi, address, room.bytes)?;
     let request = begin(1, datatype.datatype())?;
@@ -99,7 +114,7 @@ pub unsafe fn receive_guarded(
             datatype,
         });
     }
-    Ok(Some(request))
+    Ok(request)
 }
 
 /// Where a room is kept.
