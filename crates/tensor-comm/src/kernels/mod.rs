@@ -13,6 +13,7 @@
 //!
 //! Pointers need no alignment: DLPack producers export unaligned data.
 
+mod bf16;
 mod e8m0;
 mod f16c;
 mod format;

@@ -1,6 +1,7 @@
 //! Kernels of 16- and 8-bit floats: widened to float32, one float32 operation, rounded once.
 //! Refuses to know the formats' bits (`format.rs`).
 
+use super::bf16;
 use super::f16c;
 use super::format::{self, Format};
 use super::map::{Convert, Each, EachConvert, Map, Pairs};
@@ -113,6 +114,17 @@ impl Loops for Half {
     type Narrow = f16c::Narrow;
 }
 
+/// bfloat16: two numbers to a word.
+struct Brain;
+
+impl Loops for Brain {
+    type Format = format::Bf16;
+    type Sum = bf16::Sum;
+    type Prod = bf16::Prod;
+    type Widen = EachConvert<Widen<format::Bf16>>;
+    type Narrow = EachConvert<Narrow<format::Bf16>>;
+}
+
 /// What one format offers, per tier: the kernels and conversions of its numbers.
 pub(super) struct Row {
     sum: Picked<u8, u8>,
@@ -156,7 +168,7 @@ fn complex<L: Loops>() -> Row {
 pub(super) fn row(code: TypeCode, bits: u8) -> Option<Row> {
     Some(match (code, bits) {
         (TypeCode::FLOAT, 16) => real::<Half>(),
-        (TypeCode::BFLOAT, 16) => real::<Plain<format::Bf16>>(),
+        (TypeCode::BFLOAT, 16) => real::<Brain>(),
         (TypeCode::COMPLEX, 32) => complex::<Half>(),
         (TypeCode::FLOAT8_E3M4, 8) => real::<Plain<format::E3m4>>(),
         (TypeCode::FLOAT8_E4M3, 8) => real::<Plain<format::E4m3>>(),
