@@ -301,6 +301,9 @@ impl Shared {
         let mut mine = Step(MaybeUninit::uninit());
         let mut sum = Step(MaybeUninit::uninit());
         let (mut own_hint, mut to_hint) = (0, 0);
+        // Filled in its place: moved right after it was written, it would be read in words of another size, for which
+        // processors wait until all stores before have left, and those of a step go to lines that another core has.
+        let mut blocks: SmallVec<[*const u8; 4]> = SmallVec::new();
         let mut at = 0;
         while at < bytes {
             let own_run = own.map(|first| self.input.run(first + at, &mut own_hint));
@@ -321,12 +324,13 @@ impl Shared {
                 unsafe { self.input.read(first + at, n, mine) };
                 mine
             });
-            let blocks: SmallVec<[*const u8; 4]> = (0..ranks)
-                .map(|rank| match contribution.filter(|_| rank == self.rank) {
+            blocks.clear();
+            for rank in 0..ranks {
+                blocks.push(match contribution.filter(|_| rank == self.rank) {
                     None => from(rank, at),
                     Some(place) => place,
-                })
-                .collect();
+                });
+            }
             let kept = keep(at);
             // Contributions of lower ranks than the first two are added to what lies elsewhere.
             let home = to_run
