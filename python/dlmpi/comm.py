@@ -11,6 +11,9 @@ from functools import partial, wraps
 from typing import Any, Literal, TypeVar
 
 from dlmpi import _announced, _native, _start, _undisturbed, _watch, trace
+
+# Its classes are what non-blocking calls return, also where nobody imports `dlmpi.MPI`.
+from dlmpi import requests as _requests  # noqa: F401
 from dlmpi._attached import attaching
 from dlmpi._bound import NATIVE, mpi
 from dlmpi._objects import METHODS, pickle
