@@ -169,6 +169,18 @@ impl Lane {
     /// Looks at a communicator: `None` where the next collective is to be compared, seen or made in another way.
     #[inline]
     pub fn open(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Option<Lane> {
+        Lane::look(mpi, raw, false)
+    }
+
+    /// The same for non-blocking collectives: `None` also where the private duplicate is not there yet.
+    #[inline]
+    pub fn open_immediate(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Option<Lane> {
+        engine::allowed(mpi).ok()?;
+        Lane::look(mpi, raw, true)
+    }
+
+    #[inline]
+    fn look(mpi: &'static Mpi, raw: mpi_runtime::Comm, immediate: bool) -> Option<Lane> {
         if trace::is_on() || watch::is_on() {
             return None;
         }
@@ -179,7 +191,7 @@ impl Lane {
             settings,
             sequence: 0,
             on: raw,
-            immediate: false,
+            immediate,
             size: 1,
             rank: 0,
         };
@@ -201,29 +213,20 @@ impl Lane {
         if state.is_plain() || sequence <= KNOWN || settings.check.due(sequence) {
             return None;
         }
+        let on = match immediate {
+            true => state.private(false).ok()??,
+            false => raw,
+        };
         Some(Lane {
             mpi,
             settings,
             sequence,
-            on: raw,
-            immediate: false,
+            on,
+            immediate,
             size: state.size(),
             rank: state.rank() as i32,
             state: Some(state),
         })
-    }
-
-    /// The same for non-blocking collectives: `None` also where others of this communicator are still to be issued
-    /// before it, or its private duplicate is not there yet.
-    #[inline]
-    pub fn open_immediate(mpi: &'static Mpi, raw: mpi_runtime::Comm) -> Option<Lane> {
-        engine::allowed(mpi).ok()?;
-        let mut lane = Lane::open(mpi, raw)?;
-        if let Some(state) = &lane.state {
-            lane.on = state.private(false).ok()??;
-        }
-        lane.immediate = true;
-        Some(lane)
     }
 
     /// A barrier, which has its number then; `None`, and nothing is done, where another thread has taken that, or its turn has
