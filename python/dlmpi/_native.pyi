@@ -58,6 +58,15 @@ class Starter:
     def __call__(self, *args: object) -> Pending: ...
     def restart(self, request: object, *args: object) -> Pending: ...
     def run(self, timeout: float | None, *args: object) -> Pending | None: ...
+    def run_lists(
+        self,
+        timeout: float,
+        most: int,
+        sent: object,
+        received: object,
+        root: int = 0,
+        op: object = None,
+    ) -> bool | Pending: ...
     @staticmethod
     def run_all(
         timeout: float,

@@ -24,6 +24,9 @@ WAITS = """
     waits = {name: partial(work.wait, timedelta(seconds=1)) for name, work in begun.items()}
     waits["all_reduce, a future"] = dist.all_reduce(x.clone(), async_op=True).get_future().wait
     waits["all_reduce, a call"] = lambda: dist.all_reduce(x.clone())
+    rooms = [x.clone() for _ in range(dist.get_world_size())]
+    waits["all_gather, a call"] = lambda: dist.all_gather(rooms, x)
+    waits["recv, a call"] = lambda: dist.recv(x.clone(), last)
 """
 
 
@@ -62,7 +65,7 @@ def test_all_others_hear_of_the_rank_that_never_comes(run_script):
     assert outcome.code != 0
     heard = [line.rstrip() for line in outcome.lines("heard")]
     names = ("all_reduce", "broadcast", "all_to_all", "barrier", "recv")
-    names += ("all_reduce, a future", "all_reduce, a call")
+    names += ("all_reduce, a future", "all_reduce, a call", "all_gather, a call", "recv, a call")
     want = [f"heard {rank} {name} True" for rank in (0, 1) for name in names]
     assert heard == sorted(want), outcome.text
 

@@ -44,6 +44,7 @@ pub mod interface;
 pub mod interrupt;
 pub mod lane;
 pub mod lend;
+pub mod listed;
 pub mod loan;
 pub mod many;
 pub mod memory;

@@ -18,6 +18,9 @@ use crate::params::{Default, Param, Slots, Takes};
 use crate::plain;
 use crate::request::Pending;
 
+/// A message up to here takes less time than to wake a thread that carries it.
+const SHORT: usize = 64 << 10;
+
 /// A native status is only handed to MPI, on the thread that holds its object.
 pub(crate) struct Shared(StatusPtr);
 
@@ -251,11 +254,12 @@ pub fn begin_send<'py>(
     let mut loans = Loans::new(mpi4py);
     let part = part(&mut loans, py, &params[0], slots[0].as_deref(), dest)?.ok_or_else(raw)?;
     loans.order.wait(py)?;
+    let short = is_short(&part);
     let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
     // SAFETY:
     // - `keep` keeps the tensor's memory.
     py.detach(|| unsafe { tensor_comm::begin_send(&comm, &part, dest, tag, keep) })
-        .map(|handle| Pending::new(handle, None))
+        .map(|handle| Pending::new(handle, None).short(short))
         .map_err(|error| errors::operation(py, error))
 }
 
@@ -274,12 +278,17 @@ pub fn begin_recv<'py>(
     let mut loans = Loans::new(mpi4py);
     let part = part(&mut loans, py, &params[0], slots[0].as_deref(), source)?.ok_or_else(raw)?;
     loans.order.wait(py)?;
+    let short = is_short(&part);
     let keep: Box<dyn Keep> = Box::new(loans.into_borrowed());
     // SAFETY:
     // - `keep` keeps the tensor's memory.
     py.detach(|| unsafe { tensor_comm::begin_recv(&comm, &part, source, tag, keep) })
-        .map(|(handle, envelope)| Pending::new(handle, Some(envelope)))
+        .map(|(handle, envelope)| Pending::new(handle, Some(envelope)).short(short))
         .map_err(|error| errors::operation(py, error))
+}
+
+fn is_short(part: &Part) -> bool {
+    part.count().saturating_mul(part.view().itemsize()) <= SHORT
 }
 
 fn raw() -> PyErr {

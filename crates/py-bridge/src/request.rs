@@ -70,6 +70,8 @@ pub struct Pending {
     /// What a receive learns of its message.
     envelope: Option<Arc<Envelope>>,
     failure: Failure,
+    /// A short message: its caller waits at once, as a rule.
+    short: bool,
 }
 
 impl Pending {
@@ -79,6 +81,23 @@ impl Pending {
             handle,
             envelope,
             failure: Failure::default(),
+            short: false,
+        }
+    }
+
+    /// The same for a short message.
+    pub fn short(self, short: bool) -> Pending {
+        Pending { short, ..self }
+    }
+
+    /// Leaves it to the engine.
+    ///
+    /// # Errors
+    /// [`tensor_comm::Error::State`] once the engine has stopped.
+    pub fn carry(&self) -> tensor_comm::Result<()> {
+        match self.short {
+            true => engine::carry_soon(&self.handle),
+            false => engine::carry(&self.handle),
         }
     }
 

@@ -5,13 +5,14 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBool, PyTuple};
 use smallvec::SmallVec;
 use tensor_comm::Comm;
 use tensor_comm::engine::{self, Handle};
 
 use crate::collective::{self, Collective};
 use crate::errors;
+use crate::listed::{self, Listed};
 use crate::mpi4py;
 use crate::p2p;
 use crate::params::{MAX_PARAMS, Slots};
@@ -99,6 +100,25 @@ impl Starter {
     }
 }
 
+/// Carries an operation on in this thread, at most `timeout` seconds. `None` when it has ended; else the engine goes on with it.
+fn carried_here(
+    py: Python<'_>,
+    pending: Pending,
+    timeout: Option<f64>,
+) -> PyResult<Option<Pending>> {
+    let handle = pending.handle();
+    let core = |error| errors::operation(py, error);
+    if let Some(result) = handle.result() {
+        return result.map(|()| None).map_err(core);
+    }
+    let waited = request::wait(py, std::slice::from_ref(handle), timeout);
+    if let Some(result) = handle.result() {
+        return result.map(|()| None).map_err(core);
+    }
+    engine::carry(handle).map_err(core)?;
+    waited.map(|_| Some(pending))
+}
+
 #[pymethods]
 impl Starter {
     /// `name` is that of a non-blocking collective, or `Send` or `Recv`. The communicator must live as
@@ -118,7 +138,8 @@ impl Starter {
     #[pyo3(signature = (*args))]
     fn __call__<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Pending> {
         let pending = self.begin(py, args)?;
-        engine::carry(pending.handle()).map_err(|error| errors::operation(py, error))?;
+        let carried = pending.carry();
+        carried.map_err(|error| errors::operation(py, error))?;
         Ok(pending)
     }
 
@@ -151,20 +172,47 @@ impl Starter {
         timeout: Option<f64>,
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Option<Pending>> {
-        let Some(pending) = self.attempt(py, args)? else {
-            return Ok(None);
+        match self.attempt(py, args)? {
+            Some(pending) => carried_here(py, pending, timeout),
+            None => Ok(None),
+        }
+    }
+
+    /// The same for a collective of short blocks in lists: `sent` and `received` are `None` where this rank has none, a
+    /// tensor, or a list with one for each rank. `True` when it is done; `False` when nothing was, since not all of them are
+    /// dense, of one dtype and of less than `most` bytes.
+    ///
+    /// # Errors
+    /// What the operation found.
+    #[pyo3(signature = (timeout, most, sent, received, root=0, op=None))]
+    #[expect(clippy::too_many_arguments, reason = "given by position")]
+    fn run_lists<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: f64,
+        most: usize,
+        sent: Option<&Bound<'py, PyAny>>,
+        received: Option<&Bound<'py, PyAny>>,
+        root: i32,
+        op: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Body::Start(collective) = &self.row.body else {
+            let name = self.row.name;
+            return Err(PyTypeError::new_err(format!("{name} is no collective")));
         };
-        let handle = pending.handle();
-        let core = |error| errors::operation(py, error);
-        if let Some(result) = handle.result() {
-            return result.map(|()| None).map_err(core);
+        self.comm
+            .alive()
+            .map_err(|error| errors::operation(py, error))?;
+        let sides = (sent, received);
+        let mpi4py = mpi4py::bound()?;
+        match listed::attempt(mpi4py, collective, self.comm, most, sides, (root, op), py)? {
+            Listed::Otherwise => Ok(PyBool::new(py, false).to_owned().into_any()),
+            Listed::Done => Ok(PyBool::new(py, true).to_owned().into_any()),
+            Listed::Begun(pending) => match carried_here(py, pending, Some(timeout))? {
+                Some(pending) => Ok(Bound::new(py, pending)?.into_any()),
+                None => Ok(PyBool::new(py, true).to_owned().into_any()),
+            },
         }
-        let waited = request::wait(py, std::slice::from_ref(handle), timeout);
-        if let Some(result) = handle.result() {
-            return result.map(|()| None).map_err(core);
-        }
-        engine::carry(handle).map_err(core)?;
-        waited.map(|_| Some(pending))
     }
 
     /// Starts operations, each with its arguments, and carries all of them on in this thread, at most

@@ -17,7 +17,7 @@ mod started;
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpi_runtime::{Mpi, ThreadLevel};
 
@@ -36,6 +36,9 @@ pub use started::{Landed, Started};
 
 /// How long the engine leaves alone what waiting threads carry.
 const CARRIED: Duration = Duration::from_micros(200);
+/// How often an engine that has nothing to do looks what has come, and how long it does so after there was something.
+const LOOK: Duration = Duration::from_micros(250);
+const LINGER: Duration = Duration::from_millis(5);
 /// How long Finalize and exit wait for the thread to notice.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -44,6 +47,29 @@ struct Inbox {
     operations: VecDeque<Handle>,
     running: bool,
     stop: bool,
+    /// Something has come that is not to wait for the thread's next look.
+    urgent: bool,
+    /// The thread does not look again by itself within `LOOK`.
+    dozes: bool,
+}
+
+impl Inbox {
+    /// Takes out what nobody else carries on, and whether there was such; what has ended is forgotten.
+    fn take(&mut self, active: &mut Vec<Handle>) -> bool {
+        let before = active.len();
+        self.urgent = false;
+        self.operations.retain(|handle| {
+            if handle.is_done() {
+                return false;
+            }
+            let elsewhere = handle.is_carried();
+            if !elsewhere {
+                active.push(handle.clone());
+            }
+            elsewhere
+        });
+        active.len() > before
+    }
 }
 
 struct Engine {
@@ -108,8 +134,42 @@ pub fn carry(handle: &Handle) -> Result<()> {
     let engine = engine();
     let mut inbox = start(engine)?;
     inbox.operations.push_back(handle.clone());
+    inbox.urgent = true;
     engine.changed.notify_all();
     Ok(())
+}
+
+/// The same for one whose caller most likely waits at once: an engine that looks again within `LOOK` is not woken, which costs
+/// more than a small message.
+///
+/// # Errors
+/// As for [`carry`].
+pub fn carry_soon(handle: &Handle) -> Result<()> {
+    if handle.is_done() {
+        return Ok(());
+    }
+    let engine = engine();
+    let mut inbox = start(engine)?;
+    while inbox.operations.back().is_some_and(Handle::is_done) {
+        inbox.operations.pop_back();
+    }
+    inbox.operations.push_back(handle.clone());
+    if inbox.dozes {
+        inbox.urgent = true;
+        engine.changed.notify_all();
+    }
+    Ok(())
+}
+
+/// Has the thread look at once if something waits for its next look: a thread that waits in vain may need it.
+pub(crate) fn hurry() {
+    let engine = engine();
+    let mut inbox = engine.lock();
+    let waits = |handle: &Handle| !handle.is_carried() && !handle.is_done();
+    if !inbox.urgent && inbox.operations.iter().any(waits) {
+        inbox.urgent = true;
+        engine.changed.notify_all();
+    }
 }
 
 /// Starts the thread for the watch, which works also where there is no operation.
@@ -162,19 +222,30 @@ fn work(engine: &'static Engine) {
     let mut active: Vec<Handle> = Vec::new();
     let mut watcher = Watcher::default();
     let mut pace = Pace::engine();
+    let mut busy = Instant::now();
     loop {
         {
             let mut inbox = engine.lock();
-            while active.is_empty() && inbox.operations.is_empty() && !inbox.stop {
-                if watch::is_on() {
-                    let waited = engine.changed.wait_timeout(inbox, watch::PERIOD);
-                    inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
+            loop {
+                if !inbox.operations.is_empty() {
+                    busy = Instant::now();
+                }
+                if inbox.take(&mut active) {
+                    pace.restart();
+                }
+                if inbox.stop || !active.is_empty() {
                     break;
                 }
-                inbox = engine
-                    .changed
-                    .wait(inbox)
-                    .unwrap_or_else(PoisonError::into_inner);
+                let rest = match busy.elapsed() < LINGER {
+                    true => Some(LOOK),
+                    false => watch::is_on().then_some(watch::PERIOD),
+                };
+                inbox.dozes = rest != Some(LOOK);
+                inbox = rested(engine, inbox, rest);
+                inbox.dozes = false;
+                if watch::is_on() {
+                    break;
+                }
             }
             if inbox.stop {
                 active.extend(inbox.operations.drain(..));
@@ -185,13 +256,12 @@ fn work(engine: &'static Engine) {
                 engine.changed.notify_all();
                 return;
             }
-            if !inbox.operations.is_empty() {
-                active.extend(inbox.operations.drain(..));
-                pace.restart();
-            }
         }
         if watch::is_on() {
             watcher.step();
+        }
+        if active.is_empty() {
+            continue;
         }
         let mut moved = false;
         let mut carried = true;
@@ -211,9 +281,82 @@ fn work(engine: &'static Engine) {
         };
         if let Some(sleep) = sleep {
             let inbox = engine.lock();
-            if inbox.operations.is_empty() && !inbox.stop {
-                drop(engine.changed.wait_timeout(inbox, sleep));
+            if !inbox.urgent && !inbox.stop {
+                drop(rested(engine, inbox, Some(sleep)));
             }
         }
+    }
+}
+
+/// Waits until somebody calls, or so long.
+fn rested<'a>(
+    engine: &'a Engine,
+    inbox: MutexGuard<'a, Inbox>,
+    rest: Option<Duration>,
+) -> MutexGuard<'a, Inbox> {
+    match rest {
+        Some(rest) => {
+            let waited = engine.changed.wait_timeout(inbox, rest);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        }
+        None => {
+            let waited = engine.changed.wait(inbox);
+            waited.unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::brief::Brief;
+
+    /// Never ends.
+    struct Never;
+
+    impl Job for Never {
+        fn advance(&mut self) -> Result<Step> {
+            Ok(Step::Idle)
+        }
+
+        fn ended(&mut self) -> bool {
+            false
+        }
+    }
+
+    fn handle() -> Handle {
+        let about = About::unnumbered(Brief::named("Barrier"));
+        Handle::new(Operation::new(Box::new(Never), Box::new(())), about)
+    }
+
+    #[test]
+    fn the_engine_takes_what_nobody_else_carries() {
+        let [free, ended, carried] = [handle(), handle(), handle()];
+        ended.abandon();
+        let other = carried.clone();
+        let waiter = std::thread::spawn(move || other.wait());
+        while !carried.is_carried() {
+            std::thread::yield_now();
+        }
+        let mut inbox = Inbox {
+            urgent: true,
+            ..Inbox::default()
+        };
+        inbox
+            .operations
+            .extend([free.clone(), ended, carried.clone()]);
+        let mut active = Vec::new();
+        assert!(inbox.take(&mut active));
+        assert_eq!(
+            (active.len(), inbox.operations.len(), inbox.urgent),
+            (1, 1, false)
+        );
+        assert!(inbox.operations[0].is_carried());
+        assert!(!inbox.take(&mut active));
+        carried.abandon();
+        assert!(waiter.join().expect("no panic").is_err());
+        assert!(!inbox.take(&mut active));
+        assert!(inbox.operations.is_empty());
+        free.abandon();
     }
 }

@@ -87,6 +87,7 @@ pub use own_op::{library, own};
 pub use p2p::{SendMode, recv, send, sendrecv};
 pub use posted::{Counts, Flow, Posted, takes_device_memory};
 pub use reduce_local::reduce_local;
+pub use scratch::Scratch;
 pub use shaped::Shaped;
 pub use shifted::{Shifted, takes_one_address_for_in_place};
 pub use site::set_site;

@@ -33,10 +33,13 @@ thread_local! {
 }
 
 /// An uninitialised block of host memory, aligned to a cache line.
-pub(crate) struct Scratch(Option<Block>);
+pub struct Scratch(Option<Block>);
 
 impl Scratch {
     /// At least `bytes` of memory; out of memory is an error, not an abort.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] and [`Error::Buffer`] then.
     pub fn new(bytes: usize) -> Result<Scratch> {
         let kept = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();

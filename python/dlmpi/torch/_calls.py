@@ -28,7 +28,7 @@ from dlmpi.torch import _sparse
 from dlmpi.torch._blocks import LARGE_ROWS, apart, is_large, messages, rows
 from dlmpi.torch._given import listed, named, options, reducing, rooted
 from dlmpi.torch._lists import as_bytes, by_dtype, flat, same_dtype, scatter_back
-from dlmpi.torch._reduction import reduction
+from dlmpi.torch._reduction import known, reduction
 
 if TYPE_CHECKING:
     from dlmpi.torch._core import Call, Core
@@ -142,6 +142,11 @@ class Calls:
         if isinstance(outs, torch.Tensor):
             outs, ins = [outs], [ins]
         opts = reducing(ReduceScatterOptions, opts, op, timeout)
+        if len(outs) == len(ins) == 1:
+            plain = known.get((hash(opts.reduceOp), outs[0].dtype, core.size))
+            starter, what = core.Ireduce_scatter_block, "reduce_scatter"
+            if plain and core.short(what, starter, ins[0], outs[0], opts, 0, plain):
+                return core.done(outs)
         calls: list[Call] = []
         after = []
         for out, parts in zip(outs, ins, strict=True):
@@ -227,6 +232,9 @@ class Calls:
         opts = options(AllgatherOptions, opts, timeout)
         if isinstance(ins, torch.Tensor):
             outs, ins = [outs], [ins]
+        single = len(outs) == len(ins) == 1
+        if single and core.short("all_gather", core.Iallgatherv, ins[0], outs[0], opts):
+            return core.done(outs[0])
         calls: list[Call] = []
         after, copies, written = [], [], []
         for parts, tensor in zip(outs, ins, strict=True):
@@ -312,6 +320,10 @@ class Calls:
         opts = rooted(GatherOptions, opts, root, timeout)
         target = self._rank("gather", "dst", opts.rootRank)
         (tensor,) = ins
+        room = outs[0] if core.rank == target and len(outs) == 1 else None
+        known_here = room is not None or core.rank != target
+        if known_here and core.short("gather", core.Igatherv, tensor, room, opts, target):
+            return core.done(room or [])
         gives = {target: tensor} if is_large(tensor) else {}
         sent = tensor.new_empty(0) if gives else tensor
         if core.rank != target:
@@ -353,6 +365,10 @@ class Calls:
         opts = rooted(ScatterOptions, opts, root, timeout)
         source = self._rank("scatter", "src", opts.rootRank)
         (out,) = outs
+        given = ins[0] if core.rank == source and len(ins) == 1 else None
+        known_here = given is not None or core.rank != source
+        if known_here and core.short("scatter", core.Iscatterv, given, out, opts, source):
+            return core.done(outs)
         gets = {source: out} if is_large(out) else {}
         room = out.new_empty(0) if gets else out
         if core.rank != source:
@@ -397,6 +413,8 @@ class Calls:
     def alltoall(self, outs: Any, ins: Any, opts: Any = None, timeout: Any = None) -> Any:
         """Send a tensor to each rank and receive one from each; sizes may differ."""
         opts = options(AllToAllOptions, opts, timeout)
+        if self._core.short("all_to_all", self._core.Ialltoallv, ins, outs, opts):
+            return self._core.done(outs)
         for name, tensors in (("input_tensor_list", ins), ("output_tensor_list", outs)):
             self._one_per_rank("all_to_all", name, tensors)
         same_dtype("all_to_all", "the lists", [*ins, *outs])

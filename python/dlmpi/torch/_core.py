@@ -16,8 +16,9 @@ from torch._C._distributed_c10d import AllreduceOptions
 
 from dlmpi import MPI, _native
 from dlmpi.torch import _failed, _late, _profile
+from dlmpi.torch._blocks import LARGE
 from dlmpi.torch._reduction import known
-from dlmpi.torch._work import DoneWork, PendingWork, may_be_none
+from dlmpi.torch._work import DoneMessage, DoneWork, PendingWork, may_be_none
 
 if TYPE_CHECKING:
     from dlmpi._native import Starter
@@ -139,6 +140,28 @@ class Core:
                 self._finish(what, pendings, deadline, limit)
         if after is not None:
             after()
+        return self.done(outputs)
+
+    def short(
+        self, what: str, starter: Starter, sent: Any, received: Any, options: Any, *rest: Any
+    ) -> bool:
+        """Do a call of lists with one short tensor for each rank, if torch waits for it at once.
+
+        Says whether it is done: nothing was where the tensors are not dense, or some are large.
+        """
+        if options.asyncOp or self.together is not None or self.closed or _profile.is_on():
+            return False
+        self.sequence += 1
+        ended = starter.run_lists(PATIENCE, LARGE, sent, received, *rest)
+        if ended is False:
+            self.sequence -= 1
+            return False
+        if ended is not True:
+            self.overdue(what, ended, options)
+        return True
+
+    def done(self, outputs: Sequence[Any]) -> Any:
+        """Return what torch gets where it waits at once and a call is done."""
         return None if may_be_none else DoneWork(outputs)
 
     def now(self, what: str, starter: Starter, arguments: tuple[Any, ...], options: Any) -> None:
@@ -197,6 +220,13 @@ class Core:
     def message(self, what: str, call: Call, outputs: Sequence[Any], peer: int) -> Any:
         """Start one message; return its work. Messages are not counted: not all ranks make them."""
         tensor = call[1][0]
+        if self.together is None and not _profile.is_on():
+            self.check_open(what)
+            starter, arguments = call
+            pending = starter(*arguments)
+            if pending.done() and pending.error() is None:
+                return DoneMessage(what, pending, outputs)
+            return PendingWork(self, what, [pending], outputs, peer=peer)
         record = self._record(what, [tensor]) if _profile.is_on() else None
         work = self._start(what, [call], outputs, peer=peer, record=record)
         if self.together is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dlmpi.torch._core import Core
     from dlmpi.torch._profile import Record
 
-__all__ = ["DoneWork", "JointWork", "PendingWork", "may_be_none"]
+__all__ = ["DoneMessage", "DoneWork", "JointWork", "PendingWork", "may_be_none"]
 
 #: Whether torch takes None for the work of a call that it waits for at once (2.14 and newer).
 may_be_none = hasattr(torch._C._distributed_c10d.Backend, "supports_window")
@@ -65,6 +65,28 @@ class DoneWork(Work):  # type: ignore[misc]
         future = _future(self._outputs)
         future.set_result(self._outputs)
         return future
+
+
+class DoneMessage(DoneWork):
+    """A message that had come, or was gone, before anybody waited."""
+
+    def __init__(self, what: str, pending: Pending, outputs: Sequence[Any]) -> None:
+        super().__init__(outputs)
+        self._what = what
+        self._pending = pending
+
+    def source_rank(self) -> int:
+        """Return the rank whose message a receive took."""
+        return _source(self._what, [self._pending])
+
+    _source_rank = source_rank
+
+
+def _source(what: str, pendings: Sequence[Pending]) -> int:
+    source = pendings[0].source() if pendings else None
+    if source is None:
+        raise RuntimeError(f"{what}: only a receive has a source")
+    return source
 
 
 class PendingWork(Work):  # type: ignore[misc]
@@ -140,8 +162,11 @@ class PendingWork(Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Whether the operation has ended, well or not."""
-        if not self._settled and self._is_over():
-            self._settle()
+        if not self._settled:
+            for pending in self._pendings:
+                pending.wait(0)
+            if self._is_over():
+                self._settle()
         return self._settled
 
     def _is_over(self) -> bool:
@@ -171,10 +196,7 @@ class PendingWork(Work):  # type: ignore[misc]
     def source_rank(self) -> int:
         """Return the rank whose message a receive took."""
         self.wait()
-        source = self._pendings[0].source() if self._pendings else None
-        if source is None:
-            raise RuntimeError(f"{self._what}: only a receive has a source")
-        return source
+        return _source(self._what, self._pendings)
 
     _source_rank = source_rank
 

@@ -25,6 +25,9 @@ impl Keep for () {
     fn done(&mut self, _: bool) {}
 }
 
+/// Looks of a waiting thread before it has the engine look, too: what it waits for may depend on another operation.
+const IN_VAIN: u32 = 200;
+
 type Callback = Box<dyn FnOnce(&Result<()>) + Send>;
 
 #[derive(Default)]
@@ -202,6 +205,7 @@ impl Handle {
         let deadline = Instant::now().checked_add(limit);
         let _waiting: SmallVec<[Waiting<'_>; 4]> = handles.iter().map(Waiting::new).collect();
         let mut pace = Pace::waiting();
+        let mut looks = 0;
         loop {
             let (mut moved, mut open) = (false, None);
             for handle in handles {
@@ -216,6 +220,10 @@ impl Handle {
             let left = deadline.map_or(limit, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return false;
+            }
+            looks += 1;
+            if looks == IN_VAIN {
+                super::hurry();
             }
             if let Some(sleep) = pace.rest(moved) {
                 let slot = open.lock();
