@@ -33,6 +33,7 @@ pub enum Listed {
 struct Side {
     flats: SmallVec<[Flat; 4]>,
     listed: bool,
+    tensors: Option<Py<PyTuple>>,
 }
 
 impl Side {
@@ -41,23 +42,30 @@ impl Side {
         let Some(given) = given else {
             return Some(Side::default());
         };
-        let (mut side, mut order) = (Side::default(), StreamOrder::default());
-        let mut add = |tensor: &Bound<'_, PyAny>| -> Option<()> {
-            let exporter = registry::known(tensor)?;
-            let flat = exporter.lend_flat(tensor, &mut order, &mut lent.kept)?;
-            let dtype = *lent.dtype.get_or_insert(flat.dtype);
-            lent.wrote = exporter.wrote();
-            (flat.dtype == dtype && flat.bytes() < most).then(|| side.flats.push(flat))
+        // Another thread may change the list.
+        let (tensors, listed) = match given.cast_exact::<PyList>() {
+            Ok(list) => (list.to_tuple(), true),
+            Err(_) => (PyTuple::new(given.py(), [given]).ok()?, false),
         };
-        match given.cast_exact::<PyList>() {
-            Ok(list) if list.len() == ranks => {
-                list.iter().try_for_each(|tensor| add(&tensor))?;
-                side.listed = true;
-            }
-            Ok(_) => return None,
-            Err(_) => add(given)?,
+        if listed && tensors.len() != ranks {
+            return None;
         }
-        Some(side)
+        let (mut flats, mut order) = (SmallVec::new(), StreamOrder::default());
+        for tensor in tensors.iter_borrowed() {
+            let exporter = registry::known(&tensor)?;
+            let flat = exporter.lend_flat(&tensor, &mut order, &mut lent.kept)?;
+            let first = *lent.kind.get_or_insert((flat.dtype, exporter.framework()));
+            if first != (flat.dtype, exporter.framework()) || flat.bytes() >= most {
+                return None;
+            }
+            lent.wrote = exporter.wrote();
+            flats.push(flat);
+        }
+        Some(Side {
+            flats,
+            listed,
+            tensors: Some(tensors.unbind()),
+        })
     }
 
     /// Bytes of scratch memory.
@@ -106,7 +114,8 @@ impl Side {
 #[derive(Default)]
 struct Lent {
     kept: Vec<Py<PyAny>>,
-    dtype: Option<DType>,
+    /// Dtype and framework of all.
+    kind: Option<(DType, &'static str)>,
     wrote: Option<Wrote>,
 }
 
@@ -117,8 +126,6 @@ struct Laid {
     from: usize,
     received: Side,
     lent: Lent,
-    /// The tensors that are received into.
-    tensors: Option<Py<PyTuple>>,
 }
 
 // SAFETY:
@@ -138,7 +145,7 @@ impl Laid {
 
     /// Tells the tensors' framework that they were written.
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
-        match (self.lent.wrote, &self.tensors) {
+        match (self.lent.wrote, &self.received.tensors) {
             (Some(wrote), Some(tensors)) => wrote(tensors.bind(py)),
             _ => Ok(()),
         }
@@ -154,11 +161,14 @@ impl Keep for Laid {
             if let (true, Err(error)) = (written, self.tell(py)) {
                 error.write_unraisable(py, None);
             }
-            (self.lent, self.tensors) = (Lent::default(), None);
+            (self.lent, self.received) = (Lent::default(), Side::default());
         });
         if told.is_none() {
             // Nobody can let go of them any more.
-            std::mem::forget((std::mem::take(&mut self.lent), self.tensors.take()));
+            std::mem::forget((
+                std::mem::take(&mut self.lent),
+                std::mem::take(&mut self.received),
+            ));
         }
     }
 }
@@ -203,18 +213,12 @@ pub fn attempt(
         let known = operation(mpi4py, "op", op);
         call.op = Some(known.inspect_err(|why| refuse_start(py, comm, row.kind, why))?);
     }
-    let tensors = match received.map(|given| given.cast_exact::<PyList>()) {
-        None => None,
-        Some(Ok(list)) => Some(list.to_tuple()),
-        Some(Err(_)) => Some(PyTuple::new(py, received)?),
-    };
     let from = give.bytes();
     let laid = Laid {
         scratch: Scratch::new(from + take.bytes()).map_err(core)?,
         from,
         received: take,
         lent,
-        tensors: tensors.map(Bound::unbind),
     };
     let start = laid.scratch.ptr();
     for (tensor, block, bytes) in give.places(start) {
