@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -155,6 +156,15 @@ def test_lists_that_are_refused_before_anything_is_sent(how):
         dist.group.WORLD.allgather([rooms], [torch.zeros(3, dtype=torch.int64)])
     dist.all_gather(gets, block(3, RANK, 0))
     assert gets[LEFT].tolist() == block(3, LEFT, 0).tolist()
+
+
+def test_arrays_of_another_framework_are_no_tensors():
+    array = np.zeros(3, dtype=np.float32)
+    MPI.COMM_SELF.Sendrecv(array, 0, 0, array.copy(), 0, 0)  # dlmpi knows their type
+    rooms = [*(torch.zeros(3) for _ in range(SIZE - 1)), array]
+    with pytest.raises((TypeError, AttributeError)):
+        dist.group.WORLD.allgather([rooms], [torch.ones(3)])
+    assert not array.any()
 
 
 # Lengths that travel at once, and such that the sender waits with on some libraries.
