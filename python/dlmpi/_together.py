@@ -7,13 +7,9 @@ Knows no operation; a request's own words come from its `_track` or `_pending` (
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from dlmpi import _native
 from dlmpi._bound import mpi
 
 __all__ = ["Together"]
-
-#: Native, where nothing is left to do with any of the requests.
-_wait_all = _native.wait_all
 
 Requests = Sequence[mpi.Request]
 Statuses = list[mpi.Status]
@@ -55,7 +51,11 @@ def _explain(error: mpi.Exception, begun: Requests, statuses: Sequence[mpi.Statu
 
 
 class Together:
-    """The class methods of a stand-in for a class of requests."""
+    """The class methods of a stand-in for a class of requests.
+
+    `Waitall` is left to this one where something is left to do with any of the requests
+    (`_native.set_classes`); `_failed` raises MPI's error where nothing is.
+    """
 
     __slots__ = ()
 
@@ -101,12 +101,10 @@ class Together:
     @classmethod
     def Waitall(cls, requests: Requests, statuses: Statuses | None = None) -> Literal[True]:
         """Wait for all requests to complete."""
-        done = _wait_all(requests) if statuses is None else False
-        if done is True:
-            return done
-        if done is False:
-            return cls._all("Waitall", requests, statuses)  # type: ignore[no-any-return]
-        error, begun, told = done
+        return cls._all("Waitall", requests, statuses)  # type: ignore[no-any-return]
+
+    @classmethod
+    def _failed(cls, error: Exception, begun: Requests, told: Statuses) -> None:
         if isinstance(error, mpi.Exception):
             _explain(error, begun, told)
         raise error

@@ -28,10 +28,6 @@ __all__ = [
 ]
 
 
-#: Native, where nothing else is to be done about any of the requests.
-_start_all = _native.start_all
-
-
 class Transfer(mpi.Request):
     """An operation that MPI carries: its own request.
 
@@ -337,15 +333,17 @@ class Request(Together, Made, mpi.Request, metaclass=StandIn):
 
 
 class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
-    """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
+    """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too.
+
+    It is left to this method where something else is to be done than to start them
+    (`_native.set_classes`).
+    """
 
     __slots__ = ()
 
     @classmethod
     def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
         """Start a collection of persistent requests."""
-        if _start_all(requests):
-            return
         for one in requests:
             if isinstance(one, Persistent):
                 one._starts()
@@ -372,6 +370,8 @@ _native.set_classes(
     repeated=Repeated,
     staged=Staged,
     message=Message,
+    together=Together,
+    prequest=Prequest,
 )
 _start.guard((Transfer, Receipt, Kept, Persistent, Carried, Repeated, Staged), (Together, Prequest))
 trace.watch((Kept, Persistent, Repeated, Staged, Prequest))

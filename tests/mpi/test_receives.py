@@ -65,6 +65,10 @@ FORMS = {
         lambda comm, out, source: comm.Irecv(out, source, TAG),
         lambda request: MPI.Request.Waitall([MPI.REQUEST_NULL, request]),
     ),
+    "Irecv, Waitall of it alone": ended(
+        lambda comm, out, source: comm.Irecv(out, source, TAG),
+        lambda request: MPI.Request.Waitall(requests=(request,)),
+    ),
     "Irecv, Waitany": ended(
         lambda comm, out, source: comm.Irecv(out, source, TAG),
         lambda request: MPI.Request.Waitany([MPI.REQUEST_NULL, request]),

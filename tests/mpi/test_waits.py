@@ -27,6 +27,10 @@ def polled(request, *args, **names):
     return True
 
 
+class Derived(MPI.Request):
+    """Of the program's own."""
+
+
 WAYS: dict[str, Any] = {
     "Wait()": lambda request, _: request.Wait(),
     "Wait(None)": lambda request, _: request.Wait(None),
@@ -35,6 +39,11 @@ WAYS: dict[str, Any] = {
     "Test()": lambda request, _: polled(request),
     "Test(status)": polled,
     "Test(status=)": lambda request, status: polled(request, status=status),
+    "Waitall": lambda request, _: MPI.Request.Waitall([request]),
+    "Waitall of a tuple": lambda request, _: MPI.Request.Waitall((request,), None),
+    "Waitall by name": lambda request, _: MPI.Prequest.Waitall(statuses=None, requests=[request]),
+    "Waitall of a derived class": lambda request, _: Derived.Waitall([request]),
+    "Waitall([status])": lambda request, status: MPI.Request.Waitall([request], [status]),
     "wait(status)": lambda request, status: request.wait(status) or True,
     "mpi4py's": PLAIN.Request.Wait,
 }
@@ -98,6 +107,24 @@ def test_they_look_like_mpi4pys():
         assert ours.__name__ == stock.__name__
         assert list(inspect.signature(ours).parameters) == ["self", "status"]
         assert ours.__doc__
+
+
+TOGETHER = {
+    "Waitall": (MPI.Request.Waitall, [(), (None,), (3,), ([], None, None), ([3],)]),
+    "Startall": (MPI.Prequest.Startall, [(), (None,), (3,), ([], None), ([3],)]),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_wrong_arguments_of_class_methods_are_refused(name):
+    method, wrong = TOGETHER[name]
+    for given in wrong:
+        with pytest.raises(TypeError):
+            method(*given)
+    with pytest.raises(TypeError):
+        method([], other=None)
+    assert method([]) in (True, None)
+    assert next(iter(inspect.signature(method).parameters)) == "requests"
 
 
 KINDS = {"list": list, "tuple": tuple}

@@ -10,11 +10,9 @@ type Paths = (String, &'static str, Operations);
 #[pyo3::pymodule]
 mod _native {
     use py_bridge::classes::{Classes, Tracked};
-    use py_bridge::together::Waited;
-    use pyo3::IntoPyObjectExt;
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
-    use pyo3::types::{PyBool, PyDict, PyModule, PyType};
+    use pyo3::types::{PyDict, PyModule, PyType};
 
     #[pymodule_export]
     use py_bridge::announce::{Announced, Kind, Seat};
@@ -135,28 +133,6 @@ mod _native {
         py_bridge::objects::set_stock(stock);
     }
 
-    /// Waits for requests that nothing is left to do with; `False` where mpi4py's method must do it. MPI's error is
-    /// returned, with the requests and a status of each.
-    #[pyfunction]
-    #[pyo3(signature = (requests, /))]
-    fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = requests.py();
-        match py_bridge::together::wait_all(requests)? {
-            Waited::Done => Ok(PyBool::new(py, true).to_owned().into_any()),
-            Waited::Not => Ok(PyBool::new(py, false).to_owned().into_any()),
-            Waited::Failed(error, requests, statuses) => {
-                (error, requests, statuses).into_bound_py_any(py)
-            }
-        }
-    }
-
-    /// Starts persistent requests, where nothing else is to be done about any; whether they were.
-    #[pyfunction]
-    #[pyo3(signature = (requests, /))]
-    fn start_all(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
-        py_bridge::together::start_all(requests)
-    }
-
     /// Whether an object is made of builtins alone, and of few: it holds no tensor.
     #[pyfunction]
     #[pyo3(signature = (obj, /))]
@@ -179,7 +155,8 @@ mod _native {
 
     /// Says which classes are ours, for the objects that methods return.
     #[pyfunction]
-    #[pyo3(signature = (*, transfer, receipt, persistent, kept, repeated, staged, message))]
+    #[pyo3(signature = (*, transfer, receipt, persistent, kept, repeated, staged, message, together, prequest))]
+    #[allow(clippy::too_many_arguments, reason = "one per class")]
     fn set_classes(
         transfer: &Bound<'_, PyType>,
         receipt: &Bound<'_, PyType>,
@@ -188,6 +165,8 @@ mod _native {
         repeated: Py<PyAny>,
         staged: Py<PyAny>,
         message: Py<PyAny>,
+        together: &Bound<'_, PyType>,
+        prequest: &Bound<'_, PyType>,
     ) -> PyResult<()> {
         let classes = Classes {
             transfer: Tracked::new(transfer)?,
@@ -199,7 +178,8 @@ mod _native {
             message,
         };
         py_bridge::mpi4py::bound()?.set_classes(classes);
-        py_bridge::waiting::put_before(receipt)
+        py_bridge::waiting::put_before(receipt)?;
+        py_bridge::several::put_before(together, prequest)
     }
 
     /// Makes collectives on a communicator exactly one plain MPI call each, or not.

@@ -68,6 +68,7 @@ pub mod reduce_local;
 pub mod registry;
 pub mod repeated;
 pub mod request;
+pub mod several;
 pub mod site;
 pub mod snapshot;
 pub mod spans;

@@ -225,23 +225,51 @@ pub(crate) fn define<'py>(
     doc: &str,
     entry: Entry,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (py, name, doc) = (class.py(), CString::new(name)?, CString::new(doc)?);
-    // Descriptors may outlive everything: their definitions live for ever, once per row and process.
-    let definition = Box::leak(Box::new(ffi::PyMethodDef {
-        ml_name: Box::leak(name.into_boxed_c_str()).as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer {
-            PyCFunctionFastWithKeywords: entry,
-        },
-        ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
-        ml_doc: Box::leak(doc.into_boxed_c_str()).as_ptr(),
-    }));
+    let definition = definition(name, doc, entry, 0)?;
     // SAFETY:
     // - The thread is attached; `class` is a type; the definition is never freed and its flags say what
     //   the function is.
     let descriptor = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
     // SAFETY:
     // - A new reference, or NULL with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(py, descriptor) }
+    unsafe { Bound::from_owned_ptr_or_err(class.py(), descriptor) }
+}
+
+/// The same of a method of the class itself.
+///
+/// # Errors
+/// What Python raised.
+pub(crate) fn define_of_class<'py>(
+    class: &Bound<'py, PyType>,
+    name: &str,
+    doc: &str,
+    entry: Entry,
+) -> PyResult<Bound<'py, PyAny>> {
+    let definition = definition(name, doc, entry, ffi::METH_CLASS)?;
+    // SAFETY:
+    // - As for `define`.
+    let descriptor = unsafe { ffi::PyDescr_NewClassMethod(class.as_type_ptr(), definition) };
+    // SAFETY:
+    // - A new reference, or NULL with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(class.py(), descriptor) }
+}
+
+/// Descriptors may outlive everything: their definitions live for ever, once per row and process.
+fn definition(
+    name: &str,
+    doc: &str,
+    entry: Entry,
+    kind: std::ffi::c_int,
+) -> PyResult<&'static mut ffi::PyMethodDef> {
+    let (name, doc) = (CString::new(name)?, CString::new(doc)?);
+    Ok(Box::leak(Box::new(ffi::PyMethodDef {
+        ml_name: Box::leak(name.into_boxed_c_str()).as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer {
+            PyCFunctionFastWithKeywords: entry,
+        },
+        ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS | kind,
+        ml_doc: Box::leak(doc.into_boxed_c_str()).as_ptr(),
+    })))
 }
 
 /// The text signature that `inspect` reads, from the row.

@@ -33,6 +33,8 @@ pub struct Mpi4py {
     comm_at: isize,
     /// The same of every `MPI.Datatype`.
     datatype_at: isize,
+    /// And of every `MPI.Request`.
+    request_at: isize,
     datatype_type: Py<PyType>,
     /// The first class derived from it that was met: all of ours are of one.
     datatype_derived: OnceLock<Py<PyType>>,
@@ -141,6 +143,7 @@ impl Mpi4py {
         let table = module.getattr("__pyx_capi__")?;
         let table = table.cast::<PyDict>().map_err(PyErr::from)?;
         let get_comm = function(table, "PyMPIComm_Get", c"MPI_Comm *(PyObject *)")?;
+        let get_request = function(table, "PyMPIRequest_Get", c"MPI_Request *(PyObject *)")?;
         let get_datatype = function(table, "PyMPIDatatype_Get", c"MPI_Datatype *(PyObject *)")?;
         let at = |get: Get, name: &str| -> PyResult<isize> {
             let object = module.getattr(name)?;
@@ -153,13 +156,14 @@ impl Mpi4py {
             mpi,
             comm_at: at(get_comm, "COMM_WORLD")?,
             datatype_at: at(get_datatype, "BYTE")?,
+            request_at: at(get_request, "REQUEST_NULL")?,
             datatype_derived: OnceLock::new(),
             wide: comm_bytes == 8,
             get_comm,
             get_op: function(table, "PyMPIOp_Get", c"MPI_Op *(PyObject *)")?,
             get_datatype,
             get_status: function(table, "PyMPIStatus_Get", c"MPI_Status *(PyObject *)")?,
-            get_request: function(table, "PyMPIRequest_Get", c"MPI_Request *(PyObject *)")?,
+            get_request,
             get_message: function(table, "PyMPIMessage_Get", c"MPI_Message *(PyObject *)")?,
             get_win: function(table, "PyMPIWin_Get", c"MPI_Win *(PyObject *)")?,
             datatype_type: module.getattr("Datatype")?.cast_into::<PyType>()?.unbind(),
@@ -257,6 +261,15 @@ impl Mpi4py {
     /// `TypeError` when it is none.
     pub fn request_handle(&self, obj: &Bound<'_, PyAny>) -> PyResult<Handle> {
         self.slot(self.get_request, obj)
+    }
+
+    /// The same of what is known to be one.
+    ///
+    /// # Safety
+    /// - `obj` is an instance of `MPI.Request`.
+    #[inline]
+    pub unsafe fn request_handle_of(&self, obj: &Bound<'_, PyAny>) -> Handle {
+        self.field(obj, self.request_at)
     }
 
     /// Where the handle of an `MPI.Message` lies; for as long as the object lives.

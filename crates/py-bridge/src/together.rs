@@ -33,13 +33,14 @@ pub enum Waited<'py> {
 pub fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Waited<'py>> {
     let (py, mpi4py) = (requests.py(), mpi4py::bound()?);
     let mpi = mpi4py.mpi();
-    let Some(tracks) = tracks(mpi4py, requests, |track, kept| match kept {
+    let mut tracks = Tracks::new();
+    let plain = |track: &Track, kept: bool| match kept {
         true => track.is_sure(),
         false => track.is_plain(),
-    })?
-    else {
-        return Ok(Waited::Not);
     };
+    if !find(mpi4py, requests, &mut tracks, plain)? {
+        return Ok(Waited::Not);
+    }
     let mut handles = handles(&tracks);
     let mut native = StatusArray::new(mpi, handles.len());
     let all = Shared::new(native.as_ptr());
@@ -73,9 +74,10 @@ pub fn wait_all<'py>(requests: &Bound<'py, PyAny>) -> PyResult<Waited<'py>> {
 pub fn start_all(requests: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (py, mpi4py) = (requests.py(), mpi4py::bound()?);
     let plain = |track: &Track, kept: bool| kept && track.starts_plainly();
-    let Some(tracks) = tracks(mpi4py, requests, plain)? else {
+    let mut tracks = Tracks::new();
+    if !find(mpi4py, requests, &mut tracks, plain)? {
         return Ok(false);
-    };
+    }
     let mut handles = handles(&tracks);
     // SAFETY:
     // - each is the request of a persistent request object, which holds its buffers; what is null MPI refuses.
@@ -91,28 +93,29 @@ fn handles(tracks: &Tracks<'_>) -> SmallVec<[Request; 16]> {
     tracks.iter().map(request).collect()
 }
 
-/// The tracks of a list or tuple of our requests, where this holds of each; it hears whether it is a persistent one.
-fn tracks<'py>(
+/// The tracks of a list or tuple of our requests; whether this holds of each, which hears whether it is a persistent one.
+fn find<'py>(
     mpi4py: &Mpi4py,
     requests: &Bound<'py, PyAny>,
+    tracks: &mut Tracks<'py>,
     holds: impl Fn(&Track, bool) -> bool,
-) -> PyResult<Option<Tracks<'py>>> {
+) -> PyResult<bool> {
     if let Ok(list) = requests.cast_exact::<PyList>() {
-        collect(mpi4py, list.iter(), holds)
+        collect(mpi4py, list.iter(), tracks, holds)
     } else if let Ok(tuple) = requests.cast_exact::<PyTuple>() {
-        collect(mpi4py, tuple.iter(), holds)
+        collect(mpi4py, tuple.iter(), tracks, holds)
     } else {
-        Ok(None)
+        Ok(false)
     }
 }
 
 fn collect<'py>(
     mpi4py: &Mpi4py,
     requests: impl Iterator<Item = Bound<'py, PyAny>>,
+    tracks: &mut Tracks<'py>,
     holds: impl Fn(&Track, bool) -> bool,
-) -> PyResult<Option<Tracks<'py>>> {
+) -> PyResult<bool> {
     let classes = mpi4py.classes()?;
-    let mut tracks = Tracks::new();
     for request in requests {
         let (once, twice) = (
             [&classes.receipt, &classes.transfer],
@@ -122,19 +125,19 @@ fn collect<'py>(
         let (class, kept) = match (once.iter().find(of), twice.iter().find(of)) {
             (Some(class), _) => (class, false),
             (_, Some(class)) => (class, true),
-            _ => return Ok(None),
+            _ => return Ok(false),
         };
         // SAFETY:
         // - it is of this class.
         let Some(track) = (unsafe { class.track(&request) }) else {
-            return Ok(None);
+            return Ok(false);
         };
         if !holds(track.get(), kept) {
-            return Ok(None);
+            return Ok(false);
         }
         tracks.push((request, track));
     }
-    Ok(Some(tracks))
+    Ok(true)
 }
 
 /// MPI's error as mpi4py's, and the statuses as objects of its own.

@@ -296,6 +296,10 @@ impl Track {
 
 impl Drop for Track {
     fn drop(&mut self) {
+        if self.lent.is_none() && self.request() == self.mpi.request_null() {
+            // CPython drops it attached: what is held is let go.
+            return;
+        }
         let attached = Python::try_attach(|py| {
             if self.request() != self.mpi.request_null() {
                 self.abandon(py, false);

@@ -213,7 +213,9 @@ pub fn hold_surely<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let class = class(mpi4py, room)?;
     let ours = class.make(py)?;
-    let handle = mpi4py.request_handle(&ours)?;
+    // SAFETY:
+    // - our classes of requests are derived from mpi4py's.
+    let handle = unsafe { mpi4py.request_handle_of(&ours) };
     handle.set(request.raw());
     attach(
         class,

@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyType};
 use crate::errors;
 use crate::method::{Entry, define, hand_back};
 use crate::mpi4py::Mpi4py;
-use crate::params::{Param, Slots, Takes, sort};
+use crate::params::{Param, Slots, Takes, sort_into};
 
 const PARAMS: &[Param] = &[Param {
     name: "status",
@@ -93,12 +93,13 @@ unsafe fn call(
         Until::Asked => "Test",
     };
     let called = catch_unwind(AssertUnwindSafe(|| {
+        let mut slots = Slots::default();
         // SAFETY:
         // - CPython holds `slf` and the arguments during the call; this is the contract of the calling convention.
-        let (slf, slots) = unsafe {
+        let slf = unsafe {
             let nargs = usize::try_from(nargs).unwrap_or(0);
-            let slots = sort(py, name, PARAMS, args, nargs, kwnames)?;
-            (Borrowed::from_ptr(py, slf), slots)
+            sort_into(py, name, PARAMS, args, nargs, kwnames, &mut slots)?;
+            Borrowed::from_ptr(py, slf)
         };
         // SAFETY:
         // - CPython has found it to be of the descriptor's class.
