@@ -11,7 +11,7 @@ and `Free` and `Disconnect` of communicators, which programs call when they fail
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
@@ -28,17 +28,6 @@ _announce, _announce_at = _native.announce, _native.announce_at
 _NOTHING = nullcontext()
 
 
-def _to_root(real: Any, kind: _native.Kind) -> Callable[..., Any]:
-    def method(self: Any, sendobj: Any, root: int = 0) -> Any:
-        call = _announce(self, kind, root)
-        if call is None:
-            return real(self, sendobj, root)
-        with call:
-            return real(self, sendobj, root)
-
-    return method
-
-
 def _to_all(real: Any, kind: _native.Kind) -> Callable[..., Any]:
     def method(self: Any, sendobj: Any) -> Any:
         call = _announce(self, kind)
@@ -50,50 +39,17 @@ def _to_all(real: Any, kind: _native.Kind) -> Callable[..., Any]:
     return method
 
 
-def _reduced(real: Any, kind: _native.Kind) -> Callable[..., Any]:
-    def method(self: Any, sendobj: Any, op: Any = mpi.SUM) -> Any:
-        call = _announce(self, kind, None, op)
-        if call is None:
-            return real(self, sendobj, op)
-        with call:
-            return real(self, sendobj, op)
-
-    return method
+#: Methods of objects that are announced here; other collectives of objects announce themselves.
+_OBJECTS = ("neighbor_allgather", "neighbor_alltoall")
 
 
-def _reduce(real: Any, kind: _native.Kind) -> Callable[..., Any]:
-    def reduce(self: Any, sendobj: Any, op: Any = mpi.SUM, root: int = 0) -> Any:
-        call = _announce(self, kind, root, op)
-        if call is None:
-            return real(self, sendobj, op, root)
-        with call:
-            return real(self, sendobj, op, root)
-
-    return reduce
-
-
-#: Methods of objects, whose calls are short: each by its parameters.
-_OBJECTS: dict[str, Callable[[Any, _native.Kind], Callable[..., Any]]] = {
-    "gather": _to_root,
-    "allgather": _to_all,
-    "alltoall": _to_all,
-    "neighbor_allgather": _to_all,
-    "neighbor_alltoall": _to_all,
-    "allreduce": _reduced,
-    "scan": _reduced,
-    "exscan": _reduced,
-    "reduce": _reduce,
-}
-
-
-def objects(cls: type, own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Return the methods of objects that a class of mpi4py's defines itself, announced; `own` are
-    ours for it, which stand before mpi4py's."""
+def objects(cls: type) -> dict[str, Callable[..., Any]]:
+    """Return the methods of objects that a class of mpi4py's defines itself, announced."""
     made: dict[str, Callable[..., Any]] = {}
-    for name, make in _OBJECTS.items():
+    for name in _OBJECTS:
         if name in vars(cls):
-            real = own.get(name, vars(cls)[name])
-            made[name] = wraps(real)(make(real, _native.Kind(name)))
+            real = vars(cls)[name]
+            made[name] = wraps(real)(_to_all(real, _native.Kind(name)))
     return made
 
 
@@ -198,7 +154,9 @@ TABLE: dict[type, dict[str, _Row]] = {
 
 #: All methods that are announced here, by the names that errors give them.
 METHODS = (
-    *("bcast", "scatter"),  # which announce themselves
+    # These announce themselves.
+    *("bcast", "scatter", "gather", "allgather", "alltoall"),
+    *("reduce", "allreduce", "scan", "exscan"),
     *_OBJECTS,
     *(_title(base, name) for base, rows in TABLE.items() for name in rows),
 )

@@ -1,10 +1,12 @@
 """The lower-case methods: objects as pickles whose tensors are not copied.
 
-What travels is what mpi4py sends, in the same messages: one pickle, after its length where a
-collective needs that. The sender's tensors are gathered out of their own memory by a derived type,
-the receiver's lie in the message. The other methods are mpi4py's own, by functions of ours that
-make and read the same pickles in one piece. Where the program has chosen another pickle, mpi4py's
-method does it all. Knows nothing of how objects are pickled.
+Messages are what mpi4py sends: one pickle, and in collectives, where a peer may be mpi4py's, the
+same after its length. The sender's tensors are gathered out of their own memory by a derived type,
+the receiver's lie in the message. Where all members come through dlmpi the native methods of
+collectives send what is short with its length, and come here with the rest. The other methods are
+mpi4py's own, by functions of ours that make and read the same pickles in one piece. Where the
+program has chosen another pickle, mpi4py's method does it all. Knows nothing of how objects are
+pickled.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import mpi4py
 
 from dlmpi import _native, _pickle
 from dlmpi._bound import mpi
-from dlmpi._rooms import Counts, Gathered, Room, count, joined
+from dlmpi._rooms import Counts, Gathered, Room, count, joined, total
 
 __all__ = ["METHODS", "pickle"]
 
@@ -243,19 +245,13 @@ def _whole(self: Any) -> bool:
 def _bcast(self: Any, obj: Any, root: int = 0) -> Any:
     if (is_builtin(obj) and self.rank == root) or not _whole(self):
         return mpi.Comm.bcast(self, obj, root)
-    bcast, counts = mpi.Comm.Bcast, Counts(1)
+    counts, parts = Counts(1), None
     if self.rank == root:
         parts = _pickle.dump(obj)
-        with Gathered(parts) as gathered, _lock(self, "bcast"):
-            bcast(self, count(gathered.size), root)
-            bcast(self, gathered.message, root)
-        # The result shares nothing with what was sent, as on the other ranks.
-        return _pickle.load(memoryview(bytearray(joined(parts))))
+        counts.memory[:] = count(total(parts))[0]
     with _lock(self, "bcast"):
-        bcast(self, counts.message, root)
-        room = Room(counts.values())
-        bcast(self, room.message(), root)
-    return room.objects()[0]
+        mpi.Comm.Bcast(self, counts.message, root)
+        return _bcast_rest(self, parts, counts.values()[0], root)
 
 
 def _pickled(obj: Any) -> tuple[Any, int]:
@@ -267,7 +263,7 @@ def _pickled(obj: Any) -> tuple[Any, int]:
     if len(parts) == 1:
         made = joined(parts)
         return made, len(made)
-    return parts, sum(memoryview(part).nbytes for part in parts)
+    return parts, total(parts)
 
 
 def _loaded(pickled: Any) -> Any:
@@ -275,18 +271,32 @@ def _loaded(pickled: Any) -> Any:
     return _pickle.load(pickled) if pickle.is_ours() else mpi.pickle.loads(pickled)
 
 
+def _joined(pickled: Any) -> Any:
+    """Return what shares nothing with the object that has this pickle, as on other ranks."""
+    return _loaded(memoryview(bytearray(joined(_parts(pickled)))))
+
+
+def _parts(pickled: Any) -> list[Any]:
+    return [pickled] if isinstance(pickled, bytes) else pickled
+
+
+def _arrived(room: Room) -> list[Any]:
+    """Return the objects of messages that have arrived."""
+    room.done()
+    return [
+        _loaded(room.memory[start : start + size])
+        for start, size in zip(room.starts, room.sizes, strict=True)
+    ]
+
+
 def _bcast_rest(self: Any, pickled: Any, size: int, root: int) -> Any:
-    """Broadcast a pickle, which the root has, whose size all ranks have."""
-    if pickled is None:
-        room = Room([size])
-        mpi.Comm.Bcast(self, room.message(), root)
-        room.done()
-        return _loaded(room.memory[:size])
-    parts = [pickled] if isinstance(pickled, bytes) else pickled
-    with Gathered(parts) as gathered:
-        mpi.Comm.Bcast(self, gathered.message, root)
-    # The result shares nothing with what was sent, as on the other ranks.
-    return _loaded(memoryview(bytearray(joined(parts))))
+    """Broadcast a pickle, which the root has, whose size all ranks have. What the root gets shares
+    nothing with what it gave, as on the other ranks."""
+    room = Room([size])
+    if pickled is not None:
+        room.put(0, _parts(pickled))
+    mpi.Comm.Bcast(self, room.message(), root)
+    return _arrived(room)[0]
 
 
 def _scatter_rest(self: Any, pickles: list[bytes] | None, size: int, root: int) -> Any:
@@ -296,8 +306,44 @@ def _scatter_rest(self: Any, pickles: list[bytes] | None, size: int, root: int) 
         sent = [b"".join(pickles), (list(map(len, pickles)), None), mpi.BYTE]
     room = Room([size])
     mpi.Comm.Scatterv(self, sent, room.message(), root)
-    room.done()
-    return _loaded(room.memory[:size])
+    return _arrived(room)[0]
+
+
+def _allgather_rest(self: Any, pickled: Any, sizes: list[int]) -> list[Any]:
+    """Gather pickles, whose sizes all ranks have, to all."""
+    room = Room(sizes)
+    room.put(self.rank, _parts(pickled))
+    mpi.Comm.Allgatherv(self, mpi.IN_PLACE, room.messages())
+    return _arrived(room)
+
+
+def _alltoall_rest(self: Any, pickles: list[bytes], sizes: list[int]) -> list[Any]:
+    """Exchange pickles; each rank has the sizes of those that come."""
+    room = Room(sizes)
+    sent = [b"".join(pickles), (list(map(len, pickles)), None), mpi.BYTE]
+    mpi.Comm.Alltoallv(self, sent, room.messages())
+    return _arrived(room)
+
+
+def _rest(self: Any, place: tuple[int, int, int], pickled: Any, size: int | None) -> Any:
+    """Send a pickle to a member, and receive one of this size from it, in a call that both make:
+    on our duplicate, of which the place says the handle, the tag and the member."""
+    handle, tag, peer = place
+    comm = mpi.Comm.fromhandle(handle)
+    try:
+        with Gathered(_parts(b"" if pickled is None else pickled)) as gathered:
+            request = mpi.REQUEST_NULL
+            if pickled is not None:
+                request = comm.Isend(gathered.message, peer, tag)
+            if size is not None:
+                room = Room([size])
+                comm.Recv(room.message(), peer, tag)
+            request.Wait()
+    except mpi.Exception as error:
+        # The duplicate has no error handler of the program's.
+        self.Call_errhandler(error.Get_error_code())
+        raise
+    return None if size is None else _arrived(room)[0]
 
 
 def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
@@ -315,11 +361,12 @@ def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:
 def _allgather(self: Any, sendobj: Any) -> Any:
     if is_builtin(sendobj) or not _whole(self):
         return mpi.Comm.allgather(self, sendobj)
-    counts = Counts(self.size)
-    with Gathered(_pickle.dump(sendobj)) as gathered, _lock(self, "allgather"):
-        mpi.Comm.Allgather(self, count(gathered.size), counts.message)
+    counts, parts = Counts(self.size), _pickle.dump(sendobj)
+    with _lock(self, "allgather"):
+        mpi.Comm.Allgather(self, count(total(parts)), counts.message)
         room = Room(counts.values())
-        mpi.Comm.Allgatherv(self, gathered.message, room.messages())
+        room.put(self.rank, parts)
+        mpi.Comm.Allgatherv(self, mpi.IN_PLACE, room.messages())
     return room.objects()
 
 
@@ -354,12 +401,6 @@ def _alltoall(self: Any, sendobj: Any) -> Any:
     return room.objects()
 
 
-def _documented(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    method.__name__, method.__qualname__ = name, f"Comm.{name}"
-    method.__doc__ = getattr(mpi.Comm, name).__doc__
-    return method
-
-
 _SENDERS = {
     "send": "Send",
     "bsend": "Bsend",
@@ -369,35 +410,51 @@ _SENDERS = {
     "issend": "Issend",
 }
 
+#: The methods of communicators that go to mpi4py's messages.
 _OWN: dict[str, Callable[..., Any]] = {
     **{name: _sender(name, upper) for name, upper in _SENDERS.items()},
-    "recv": _recv,
-    "irecv": _irecv,
-    "sendrecv": _sendrecv,
+    "bcast": _bcast,
+    "scatter": _scatter,
     "gather": _gather,
     "allgather": _allgather,
     "alltoall": _alltoall,
+    "recv": _recv,
+    "irecv": _irecv,
+    "sendrecv": _sendrecv,
 }
+for _name, _method in _OWN.items():
+    _method.__name__, _method.__qualname__ = _name, f"Comm.{_name}"
+    _method.__doc__ = getattr(mpi.Comm, _name).__doc__
 
 #: Those that are native while objects are small; what is not leads back here.
 _NATIVE = _native.object_methods(
     SimpleNamespace(
         dumps=_stock.dumps,
         loads=_stock.loads,
+        protocol=5,
         pickled=_pickled,
         loaded=_loaded,
+        joined=_joined,
         listed=_listed,
-        bcast=_bcast,
+        sum=mpi.SUM,
+        fast_reduce=mpi4py.rc.fast_reduce,
         bcast_rest=_bcast_rest,
-        scatter=_scatter,
         scatter_rest=_scatter_rest,
-        recv=_recv,
+        allgather_rest=_allgather_rest,
+        alltoall_rest=_alltoall_rest,
+        rest=_rest,
         recv_rest=_recv_rest,
         whole=_pickle.WHOLE,
-    )
+    ),
+    {
+        **_OWN,
+        **{name: getattr(mpi.Comm, name) for name in ("reduce", "allreduce")},
+        **{name: getattr(mpi.Intracomm, name) for name in ("scan", "exscan")},
+    },
 )
 if not mpi4py.rc.recv_mprobe:
-    del _NATIVE["recv"]
+    for _name in ("recv", "sendrecv"):
+        del _NATIVE["Comm"][_name]
 
-#: The methods of our communicators, by name.
-METHODS = {name: _documented(name, method) for name, method in _OWN.items()} | _NATIVE
+#: The methods of our communicators, by class and name.
+METHODS = {**_NATIVE, "Comm": _OWN | _NATIVE["Comm"]}

@@ -14,7 +14,7 @@ from typing import Any
 from dlmpi import _pickle
 from dlmpi._bound import mpi
 
-__all__ = ["Counts", "Gathered", "Room", "count", "joined"]
+__all__ = ["Counts", "Gathered", "Room", "count", "joined", "total"]
 
 #: Counts of derived types are `int` on older libraries.
 _BLOCK = 1 << 30
@@ -96,6 +96,16 @@ class Room:
         """Return the rooms of all messages, as the receive buffer of a collective."""
         return [self.memory, (self.sizes, self.starts), mpi.BYTE]
 
+    def put(self, index: int, parts: list[Any]) -> None:
+        """Write this rank's own message. Open MPI's `Bcast` and `Allgatherv` choose algorithms and
+        segments by the type that this rank gives, so all have to give the same: with one of its own
+        parts ranks would wait for each other for ever."""
+        start = self.starts[index]
+        for part in map(_raw, parts):
+            block = memoryview(part).cast("B")
+            self.memory[start : start + block.nbytes] = block
+            start += block.nbytes
+
     def done(self) -> None:
         """All messages have arrived."""
         for datatype in self.types:
@@ -123,6 +133,11 @@ class Counts:
 
     def values(self) -> list[int]:
         return list(struct.unpack(f"{len(self.memory) // 8}q", self.memory))
+
+
+def total(parts: list[Any]) -> int:
+    """Return the bytes of a message."""
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 def joined(parts: list[Any]) -> bytes:

@@ -85,8 +85,8 @@ def _native_methods(cls: type[_C]) -> type[_C]:
             if hasattr(base, name):
                 real = base.__dict__[name].__get__(None, cls)
                 setattr(cls, name, staticmethod(_returning_ours(real)))
-        own = METHODS if base is mpi.Comm else {}
-        announced = _announced.objects(base, own)
+        own = METHODS.get(base.__name__, {})
+        announced = _announced.objects(base)
         for name, method in {**NATIVE.get(base.__name__, {}), **own, **announced}.items():
             setattr(cls, name, method)
     attaching(cls)

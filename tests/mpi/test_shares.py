@@ -1,16 +1,18 @@
-"""`bcast` and `scatter` of objects, whose pickles travel with their length while they are short.
+"""Collectives of objects, whose pickles travel with their length while they are short.
 
-Right values come from generators seeded alike on all ranks. Where the pickles are of the program's
-own making on some ranks alone, the messages are the same.
+Right values come from generators seeded alike on all ranks, and from plain mpi4py. Where the
+pickles are of the program's own making on some ranks alone, the messages are the same.
 """
 
 from __future__ import annotations
 
 import pickle
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
+from mpi4py import MPI as PLAIN
 
 from dlmpi import MPI
 
@@ -42,6 +44,108 @@ def test_every_length(group):
         assert group.bcast(text(length, 1) if root == RANK else "poison", root) == text(length, 1)
         mine = [text(length, rank) for rank in range(SIZE)]
         assert group.scatter(mine if root == RANK else None, root) == mine[RANK]
+        assert group.gather(mine[RANK], root) == (mine if root == RANK else None)
+        assert group.allgather(mine[RANK]) == mine
+        sent = [text(length, SIZE * RANK + rank) for rank in range(SIZE)]
+        assert group.alltoall(sent) == [text(length, SIZE * rank + RANK) for rank in range(SIZE)]
+
+
+def test_every_rank_alone_has_a_long_value(group):
+    for long in range(SIZE):
+        mine = [text(9000 if rank == long else rank, rank) for rank in range(SIZE)]
+        for root in range(SIZE):
+            assert group.gather(mine[RANK], root) == (mine if root == RANK else None)
+        assert group.allgather(mine[RANK]) == mine
+        sent = [mine[long] if rank == RANK == long else RANK for rank in range(SIZE)]
+        got = [mine[long] if rank == RANK == long else rank for rank in range(SIZE)]
+        assert group.alltoall(sent) == got
+
+
+def test_tensors_of_some_ranks(group):
+    own = torch.arange(RANK, RANK + 40_000) if RANK % 2 else {"rank": np.full(2, RANK)}
+    for got in (group.gather(own), group.allgather(own), group.alltoall([own] * SIZE)):
+        for rank, one in enumerate(got or []):
+            if rank % 2:
+                assert torch.equal(one, torch.arange(rank, rank + 40_000))
+                one.add_(1)
+            else:
+                assert one["rank"].tolist() == [rank] * 2
+                one["rank"] += 1
+
+
+def test_large_tensors_reach_all():
+    """As one piece of all ranks' common type: libraries choose algorithms by what a rank gives."""
+    numbers = torch.arange(20_000_000, dtype=torch.float32)
+    got = COMM.bcast([numbers, RANK] if RANK == SIZE - 1 else None, SIZE - 1)
+    assert got[1] == SIZE - 1
+    assert torch.equal(got[0], numbers)
+    got[0][0] = 5
+    assert numbers[0] == 0
+    for every in range(SIZE):
+        own = numbers[: 500_000 * (every == RANK)]
+        for rank, one in enumerate(COMM.allgather(own)):
+            assert torch.equal(one, numbers[: 500_000 * (rank == every)])
+
+
+def bracketed(a, b):
+    return f"({a}{b})"
+
+
+#: Operations, each with what a rank gives: what mpi4py makes of it shows the order and brackets.
+REDUCED = {
+    "order": (bracketed, lambda length: text(length, RANK)),
+    "lists": (lambda a, b: [a, b], lambda length: [text(length, RANK)]),
+    "sum": (None, lambda length: 0.1 + RANK + length),
+    "max": (MPI.MAX, lambda length: text(length, RANK)),
+    "arrays": (MPI.SUM, lambda length: torch.full((length + 1,), 0.1 * RANK)),
+}
+
+
+@pytest.mark.parametrize("case", REDUCED)
+def test_reductions_as_mpi4py_makes_them(group, case):
+    op, make = REDUCED[case]
+    for length in (0, 100, 111, 5000, 70_000):
+        own, root = make(length), length % SIZE
+        for name in ("reduce", "allreduce", "scan", "exscan"):
+            given = {"op": op} if op is not None else {}
+            given |= {"root": root} if name == "reduce" else {}
+            want = getattr(PLAIN.COMM_WORLD, name)(make(length), **given)
+            got = getattr(group, name)(own, **given)
+            assert type(got) is type(want)
+            assert torch.equal(got, want) if case == "arrays" and want is not None else got == want
+        same = make(length)
+        assert torch.equal(own, same) if case == "arrays" else own == same
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("length", [3, 5000])
+def test_an_operation_may_change_what_it_is_given(group, side, length):
+    """Which mpi4py's own scans do not bear."""
+
+    def joined(a, b):
+        if side == "left":
+            a.extend(b)
+            return a
+        b[:0] = a
+        return b
+
+    give = [[text(length, rank), rank] for rank in range(SIZE)]
+    flat = [list(chain.from_iterable(give[: rank + 1])) for rank in range(SIZE)]
+    own = give[RANK].copy()
+    root = SIZE - 1
+    assert group.reduce(own, joined, root) == (flat[-1] if root == RANK else None)
+    assert group.allreduce(own, joined) == flat[-1]
+    assert group.scan(own, joined) == flat[RANK]
+    assert group.exscan(own, joined) == (flat[RANK - 1] if RANK else None)
+    assert own == give[RANK]
+
+
+def test_pairs_with_places(group):
+    values = [(float(rank % 2), rank) for rank in range(SIZE)]
+    assert group.allreduce(values[RANK], MPI.MAXLOC) == (1.0 if SIZE > 1 else 0.0, int(SIZE > 1))
+    assert group.reduce(values[RANK], MPI.MINLOC, SIZE - 1) == (
+        (0.0, 0) if RANK == SIZE - 1 else None
+    )
 
 
 def test_one_long_value_makes_all_follow(group):
@@ -84,6 +188,9 @@ def test_what_the_root_gets_is_a_copy(group, make):
     got = group.scatter(many if RANK == 0 else None)
     assert got == many[RANK]
     assert got is not many[RANK]
+    for every in (group.gather(sent), group.allgather(sent), group.alltoall(many)):
+        assert all(one == sent and type(one) is type(sent) for one in every or [])
+        assert all(one is not sent and one is not many[RANK] for one in every or [])
 
 
 @pytest.mark.parametrize("length", [5, 5000])
@@ -115,11 +222,48 @@ def test_some_ranks_have_a_pickle_of_their_own(group, length):
     assert len(passed) == (2 * SIZE + 1 + SIZE if own else 0)
 
 
+@pytest.mark.parametrize("length", [5, 5000])
+def test_all_collectives_pass_through_a_pickle_of_ones_own(group, length):
+    """Also what needs no copy, and what this rank sends to itself."""
+    passed = []
+
+    def dumps(obj, protocol=None):
+        passed.append(obj)
+        return pickle.dumps(obj, protocol)
+
+    def loads(data):
+        passed.append("loaded")
+        return pickle.loads(data)
+
+    own = RANK == SIZE - 1
+    mine = [text(length, rank) for rank in range(SIZE)]
+    if own:
+        MPI.pickle.__init__(dumps, loads)
+    try:
+        assert group.gather(mine[RANK], SIZE - 1) == (mine if own else None)
+        assert group.allgather(mine[RANK]) == mine
+        assert group.alltoall(mine) == [mine[RANK]] * SIZE
+    finally:
+        MPI.pickle.__init__()
+    assert passed.count("loaded") == (3 * SIZE if own else 0)
+    if own:
+        MPI.pickle.__init__(dumps, loads)
+    try:
+        assert group.allreduce([RANK]) == list(range(SIZE))
+        assert group.reduce("a", root=SIZE - 1) == ("a" * SIZE if own else None)
+        assert group.scan("a") == "a" * (RANK + 1)
+        assert group.exscan("a") == ("a" * RANK or None)
+    finally:
+        MPI.pickle.__init__()
+
+
 def test_a_protocol_of_old(group):
     MPI.pickle.PROTOCOL = 2 if RANK == 0 else None
     try:
         for length in (4, 4000):
             assert group.bcast([text(length, 7)] if RANK == 0 else None) == [text(length, 7)]
+            assert group.allgather([text(length, 7)]) == [[text(length, 7)]] * SIZE
+            assert group.allreduce([text(length, 7)]) == [text(length, 7)] * SIZE
     finally:
         MPI.pickle.PROTOCOL = None
 
@@ -136,6 +280,15 @@ def test_what_cannot_be_sent_is_refused_before_anything_is():
             comm.bcast(1, root="nobody")
         with pytest.raises(TypeError):
             comm.bcast()
+        for name in ("gather", "allgather", "allreduce", "reduce", "scan", "exscan"):
+            with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+                getattr(comm, name)(lambda: None)
+            with pytest.raises(TypeError):
+                getattr(comm, name)()
+            with pytest.raises(TypeError):
+                getattr(comm, name)(1, nobody=3)
+        with pytest.raises(ValueError, match="1"):
+            comm.alltoall([1, 2])
         assert comm.bcast(obj=[3], root=0) == [3]
         assert comm.scatter(sendobj=[4], root=0) == 4
     alone.Free()
@@ -144,8 +297,11 @@ def test_what_cannot_be_sent_is_refused_before_anything_is():
 def test_refused_on_all_ranks_alike(group):
     with pytest.raises(TypeError):
         group.bcast(1, root="nobody")
-    with pytest.raises(MPI.Exception):
-        group.bcast(1, root=SIZE + 3)
+    for name in ("bcast", "scatter", "gather", "reduce"):
+        for root in (SIZE + 3, -7):
+            with pytest.raises(MPI.Exception):
+                getattr(group, name)(None, root=root)
+    assert group.allgather(RANK) == list(range(SIZE))
 
 
 def test_messages_of_every_length():
@@ -167,3 +323,29 @@ def test_messages_of_every_length():
     request = COMM.Isend(bytearray(), to, 6)
     assert COMM.recv(source=source, tag=6) is None  # a message without a pickle
     request.Wait()
+
+
+def test_exchanges_of_every_length():
+    to, source = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    status = MPI.Status()
+    for length in LENGTHS:
+        for comm in (COMM, PLAIN.COMM_WORLD if RANK % 2 else COMM):
+            got = comm.sendrecv(text(length, RANK), to, 4, source=source, recvtag=4, status=status)
+            assert got == text(length, source)
+            assert (status.source, status.tag) == (source, 4)
+            assert status.Get_count(MPI.BYTE) == len(pickle.dumps(got, 5))
+        got = COMM.sendrecv({"array": np.full(length, RANK)}, to, recvbuf=None, source=source)
+        assert np.array_equal(got["array"], np.full(length, source))
+    # To or from nobody, from anybody, and without a pickle.
+    assert COMM.sendrecv(RANK, MPI.PROC_NULL, 0, None, MPI.PROC_NULL) is None
+    COMM.Barrier()
+    assert COMM.sendrecv(RANK, to) == source
+    COMM.Barrier()
+    requests = [COMM.Isend(bytearray(), to, 6), COMM.irecv(None, source, 7)]
+    assert COMM.sendrecv(RANK, to, 7, None, source, 6) is None
+    assert MPI.Request.waitall(requests)[1] == source
+    assert COMM.sendrecv(sendobj=[RANK], dest=RANK, sendtag=9, source=RANK) == [RANK]
+    for wrong in ({"dest": SIZE + 3}, {"dest": RANK, "sendtag": -5}, {"dest": RANK, "source": -77}):
+        with pytest.raises(MPI.Exception):
+            COMM.sendrecv(5, **wrong)
+    assert COMM.recv(source=RANK) == 5  # the last was sent

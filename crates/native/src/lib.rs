@@ -119,11 +119,15 @@ mod _native {
         py_bridge::bench::raw_allreduce(send, recv, comm, repeat)
     }
 
-    /// The methods of small objects, by name; `hooks` has what Python does for them.
+    /// The methods of small objects, by class and name; `hooks` has what Python does for them, and `methods` has each as
+    /// Python has it.
     #[pyfunction]
-    #[pyo3(signature = (hooks, /))]
-    fn object_methods<'py>(hooks: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-        py_bridge::objects::methods(hooks.py(), hooks.extract()?)
+    #[pyo3(signature = (hooks, methods, /))]
+    fn object_methods<'py>(
+        hooks: &Bound<'py, PyAny>,
+        methods: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        py_bridge::objects::methods(hooks.py(), hooks.extract()?, methods)
     }
 
     /// Says whether the program pickles by Python's own functions.

@@ -161,11 +161,7 @@ fn told<'py>(
     (root, op, same): Arguments<'_, 'py>,
     seat: Option<&tensor_comm::Seat>,
 ) -> PyResult<Told> {
-    let op = op.and_then(|op| match collective::operation(mpi4py, "op", Some(op)) {
-        // mpi4py takes any callable: an operation of the caller's, whatever its handle.
-        Err(_) if op.is_callable() => Some(Op::Native(mpi4py.mpi().op(BuiltinOp::Sum))),
-        found => found.ok(),
-    });
+    let op = op.and_then(|op| operation(mpi4py, Some(op)));
     let same = match same {
         Some(value) => Some(format!("{} {}", kind.label, value.str()?)),
         None => None,
@@ -176,6 +172,17 @@ fn told<'py>(
         op,
         same: (!words.is_empty()).then(|| words.join(", ")),
     })
+}
+
+/// The operation of a reduction of objects, `SUM` where none is given.
+pub(crate) fn operation(mpi4py: &Mpi4py, given: Option<&Bound<'_, PyAny>>) -> Option<Op> {
+    match collective::operation(mpi4py, "op", given) {
+        // mpi4py takes any callable: an operation of the caller's, whatever its handle.
+        Err(_) if given.is_some_and(|op| op.is_callable()) => {
+            Some(Op::Native(mpi4py.mpi().op(BuiltinOp::Sum)))
+        }
+        found => found.ok(),
+    }
 }
 
 /// What window or file it is, alike on all ranks.

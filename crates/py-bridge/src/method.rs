@@ -211,7 +211,8 @@ fn descriptor<'py>(
         Body::Start(_) => " Non-blocking: returns a request.",
         _ => "",
     };
-    let doc = format!("{}\n--\n\n{}{form}", signature(row, mpi4py), row.doc);
+    let signature = signature(row.name, row.params, mpi4py);
+    let doc = format!("{signature}\n--\n\n{}{form}", row.doc);
     define(class, row.name, &doc, entry)
 }
 
@@ -272,15 +273,15 @@ fn definition(
     })))
 }
 
-/// The text signature that `inspect` reads, from the row.
-fn signature(row: &Row, mpi4py: &Mpi4py) -> String {
+/// The text signature that `inspect` reads, from the row's name and parameters.
+pub(crate) fn signature(name: &str, params: &[Param], mpi4py: &Mpi4py) -> String {
     let constants = mpi4py.mpi().constants();
-    let mut text = format!("{}($self", row.name);
+    let mut text = format!("{name}($self");
     for Param {
         name,
         takes,
         required,
-    } in row.params
+    } in params
     {
         text.push_str(", ");
         text.push_str(name);

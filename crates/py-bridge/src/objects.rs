@@ -1,122 +1,170 @@
-//! Lower-case methods whose objects are small: `bcast` and `scatter` as one message that has the pickle and its length
-//! (`tensor_comm::shares`), and `recv` of a pickle in which no tensor lies. What is longer, and what the program has another
-//! pickle for, is Python's (`_objects.py`). Knows pickles as bytes.
+//! The lower-case methods that are native while objects are small: their table, their descriptors, and how one call of them
+//! begins. What is longer, and what the program has another pickle for, is Python's (`_objects.py`).
+
+mod messages;
+mod moved;
+mod pickled;
+mod reduced;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use mpi_runtime::{Basic, StatusBuf};
-use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyTuple, PyType};
-use tensor_comm::shares::{Given, LONGEST};
-use tensor_comm::{Comm, Error, Foreign, Kind, Told, lane};
+use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::{ffi, intern};
+use tensor_comm::{Comm, Error, Foreign, Kind, Told};
+
+pub use pickled::{Hooks, set_stock};
 
 use crate::method::{self, Entry};
 use crate::mpi4py::{self, Mpi4py};
 use crate::params::{Default, Param, Slots, Takes, sort};
-use crate::pickles::{is_atom, is_builtin};
-use crate::{errors, interrupt, p2p};
+use crate::{announce, errors, interrupt, p2p};
 
-/// What Python does for these methods; `_objects.py` says what each is.
-#[derive(FromPyObject)]
-pub struct Hooks {
-    dumps: Py<PyAny>,
-    loads: Py<PyAny>,
-    pickled: Py<PyAny>,
-    loaded: Py<PyAny>,
-    listed: Py<PyAny>,
-    bcast: Py<PyAny>,
-    bcast_rest: Py<PyAny>,
-    scatter: Py<PyAny>,
-    scatter_rest: Py<PyAny>,
-    recv: Py<PyAny>,
-    recv_rest: Py<PyAny>,
-    /// Messages of this many bytes and more may hold tensors.
-    whole: usize,
-}
+/// What Python does for these methods, and what each is in Python, in the order of the table.
+static HOOKS: OnceLock<(Hooks, Vec<Py<PyAny>>)> = OnceLock::new();
 
-static HOOKS: OnceLock<Hooks> = OnceLock::new();
-/// Whether the program pickles by Python's own functions.
-static STOCK: AtomicBool = AtomicBool::new(false);
-
-/// Says whether it does.
-pub fn set_stock(stock: bool) {
-    STOCK.store(stock, Ordering::Relaxed);
-}
-
-const fn param(name: &'static str, takes: Takes, required: bool) -> Param {
+const fn pass(name: &'static str, required: bool) -> Param {
     Param {
         name,
-        takes,
+        takes: Takes::Pass("None"),
         required,
     }
 }
 
+const fn number(name: &'static str, default: Default) -> Param {
+    Param {
+        name,
+        takes: Takes::Int(default),
+        required: matches!(default, Default::Required),
+    }
+}
+
+const STATUS: Param = Param {
+    name: "status",
+    takes: Takes::Status,
+    required: false,
+};
+const OP: Param = Param {
+    name: "op",
+    takes: Takes::Op,
+    required: false,
+};
 /// The parameters of the methods: those of mpi4py's, with its defaults.
-const SHARED: [Param; 2] = [
-    param("obj", Takes::Pass(""), true),
-    param("root", Takes::Int(Default::Zero), false),
-];
-const SCATTERED: [Param; 2] = [
-    param("sendobj", Takes::Pass(""), true),
-    param("root", Takes::Int(Default::Zero), false),
-];
+const OBJ: [Param; 2] = [pass("obj", true), number("root", Default::Zero)];
+const TO_ALL: [Param; 1] = [pass("sendobj", true)];
+const TO_ROOT: [Param; 2] = [pass("sendobj", true), number("root", Default::Zero)];
+const REDUCED: [Param; 2] = [pass("sendobj", true), OP];
+const REDUCED_TO_ROOT: [Param; 3] = [pass("sendobj", true), OP, number("root", Default::Zero)];
 const RECEIVED: [Param; 4] = [
-    param("buf", Takes::Pass("None"), false),
-    param("source", Takes::Int(Default::AnySource), false),
-    param("tag", Takes::Int(Default::AnyTag), false),
-    param("status", Takes::Status, false),
+    pass("buf", false),
+    number("source", Default::AnySource),
+    number("tag", Default::AnyTag),
+    STATUS,
+];
+const EXCHANGED: [Param; 7] = [
+    pass("sendobj", true),
+    number("dest", Default::Required),
+    number("sendtag", Default::Zero),
+    pass("recvbuf", false),
+    number("source", Default::AnySource),
+    number("recvtag", Default::AnyTag),
+    STATUS,
 ];
 
-type Body = for<'py> fn(
-    &'static Mpi4py,
-    &'static Hooks,
-    &Bound<'py, PyAny>,
-    &Slots<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>>;
+type Body = for<'py> fn(&Asked<'_, 'py>) -> PyResult<Bound<'py, PyAny>>;
 
-/// Name, parameters, text signature, and what is done.
-const METHODS: [(&str, &[Param], &str, Body); 3] = [
-    (
-        "bcast",
-        &SHARED,
-        "($self, obj, root=0)\n--\n\nBroadcast.",
-        bcast,
-    ),
-    (
-        "scatter",
-        &SCATTERED,
-        "($self, sendobj, root=0)\n--\n\nScatter.",
-        scatter,
-    ),
-    (
-        "recv",
-        &RECEIVED,
-        "($self, buf=None, source=ANY_SOURCE, tag=ANY_TAG, status=None)\n--\n\nBlocking receive in standard mode.",
-        recv,
-    ),
+/// A method: the class that has it, its name, its parameters, and what is done.
+struct Row {
+    class: &'static str,
+    name: &'static str,
+    params: &'static [Param],
+    body: Body,
+}
+
+const fn row(name: &'static str, params: &'static [Param], body: Body) -> Row {
+    Row {
+        class: "Comm",
+        name,
+        params,
+        body,
+    }
+}
+
+const fn prefix(name: &'static str, params: &'static [Param], body: Body) -> Row {
+    Row {
+        class: "Intracomm",
+        ..row(name, params, body)
+    }
+}
+
+const METHODS: [Row; 11] = [
+    row("bcast", &OBJ, moved::bcast),
+    row("scatter", &TO_ROOT, moved::scatter),
+    row("gather", &TO_ROOT, moved::gather),
+    row("allgather", &TO_ALL, moved::allgather),
+    row("alltoall", &TO_ALL, moved::alltoall),
+    row("reduce", &REDUCED_TO_ROOT, reduced::reduce),
+    row("allreduce", &REDUCED, reduced::allreduce),
+    prefix("scan", &REDUCED, reduced::scan),
+    prefix("exscan", &REDUCED, reduced::exscan),
+    row("recv", &RECEIVED, messages::recv),
+    row("sendrecv", &EXCHANGED, messages::sendrecv),
 ];
 
-const ENTRIES: [Entry; 3] = [entry::<0>, entry::<1>, entry::<2>];
+const ENTRIES: [Entry; 11] = [
+    entry::<0>,
+    entry::<1>,
+    entry::<2>,
+    entry::<3>,
+    entry::<4>,
+    entry::<5>,
+    entry::<6>,
+    entry::<7>,
+    entry::<8>,
+    entry::<9>,
+    entry::<10>,
+];
 
-/// The descriptors of these methods, by name.
+/// The descriptors of these methods, by class and name; `python` has each as Python has it.
 ///
 /// # Errors
-/// What Python raised; `AttributeError` where mpi4py lacks a method.
-pub fn methods<'py>(py: Python<'py>, hooks: Hooks) -> PyResult<Bound<'py, PyDict>> {
+/// What Python raised; `KeyError` and `AttributeError` where Python or mpi4py lacks a method.
+pub fn methods<'py>(
+    py: Python<'py>,
+    hooks: Hooks,
+    python: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
     let mpi4py = mpi4py::bound()?;
-    let _ = HOOKS.set(hooks);
-    let class = mpi4py.module(py).getattr("Comm")?.cast_into::<PyType>()?;
-    let (made, constants) = (PyDict::new(py), mpi4py.mpi().constants());
-    for ((name, _, doc, _), entry) in METHODS.iter().zip(ENTRIES) {
-        let (source, tag) = (constants.any_source, constants.any_tag);
-        let doc = doc.replace("ANY_SOURCE", &source.to_string());
-        let doc = format!("{name}{}", doc.replace("ANY_TAG", &tag.to_string()));
-        made.set_item(name, method::define(&class, name, &doc, entry)?)?;
+    let listed = METHODS.iter().map(|row| {
+        let one = python.get_item(row.name)?;
+        Ok(one.unbind())
+    });
+    let _ = HOOKS.set((hooks, listed.collect::<PyResult<_>>()?));
+    let made = PyDict::new(py);
+    for (row, entry) in METHODS.iter().zip(ENTRIES) {
+        let class = mpi4py.module(py).getattr(row.class)?;
+        let real = class.getattr(row.name)?.getattr(intern!(py, "__doc__"))?;
+        let words: Option<String> = real.extract()?;
+        let doc = format!(
+            "{}\n--\n\n{}",
+            method::signature(row.name, row.params, mpi4py),
+            words
+                .as_deref()
+                .and_then(|words| words.lines().last())
+                .unwrap_or_default()
+                .trim()
+        );
+        let class = class.cast_into::<PyType>()?;
+        let methods = match made.get_item(row.class)? {
+            Some(methods) => methods.cast_into::<PyDict>()?,
+            None => {
+                let methods = PyDict::new(py);
+                made.set_item(row.class, &methods)?;
+                methods
+            }
+        };
+        methods.set_item(row.name, method::define(&class, row.name, &doc, entry)?)?;
     }
     Ok(made)
 }
@@ -134,323 +182,149 @@ unsafe extern "C" fn entry<const N: usize>(
 ) -> *mut ffi::PyObject {
     Python::attach(|py| {
         let called = catch_unwind(AssertUnwindSafe(|| {
-            let (mpi4py, hooks) = (mpi4py::bound()?, HOOKS.get().ok_or_else(errors::unbound)?);
-            let (name, params, _, body) = METHODS[N];
+            let (mpi4py, (hooks, python)) =
+                (mpi4py::bound()?, HOOKS.get().ok_or_else(errors::unbound)?);
+            let row = &METHODS[N];
             // SAFETY:
             // - CPython holds `slf` and the arguments during the call.
             let slf = unsafe { Borrowed::from_ptr(py, slf) };
             let nargs = usize::try_from(nargs).unwrap_or(0);
             // SAFETY:
             // - As above; this is the contract of the calling convention.
-            let slots = unsafe { sort(py, name, params, args, nargs, kwnames) }?;
-            body(mpi4py, hooks, &slf, &slots).map(Bound::unbind)
+            let slots = unsafe { sort(py, row.name, row.params, args, nargs, kwnames) }?;
+            let asked = Asked {
+                mpi4py,
+                hooks,
+                python: python[N].bind(py),
+                row,
+                slf: &slf,
+                slots: &slots,
+            };
+            (row.body)(&asked).map(Bound::unbind)
         }));
         method::hand_back(py, called)
     })
 }
 
+/// A call of one of these methods.
+struct Asked<'a, 'py> {
+    mpi4py: &'static Mpi4py,
+    hooks: &'static Hooks,
+    /// The method as Python has it.
+    python: &'a Bound<'py, PyAny>,
+    row: &'static Row,
+    slf: &'a Bound<'py, PyAny>,
+    slots: &'a Slots<'a, 'py>,
+}
+
 /// A collective of objects that has its number and was compared, where due.
 struct Call {
     foreign: Foreign,
-    announced: Option<tensor_comm::Announced>,
     root: i32,
     /// This rank and how many there are.
-    ranks: (usize, usize),
+    rank: usize,
+    size: usize,
 }
 
 impl Call {
-    /// Numbers it; `None` where it is mpi4py's messages on every rank. Then what is returned besides is kept until
-    /// the call has returned.
-    fn open(
-        mpi4py: &Mpi4py,
-        slf: &Bound<'_, PyAny>,
+    fn is_root(&self) -> bool {
+        usize::try_from(self.root) == Ok(self.rank)
+    }
+}
+
+impl<'py> Asked<'_, 'py> {
+    fn py(&self) -> Python<'py> {
+        self.slf.py()
+    }
+
+    /// A parameter that must be given.
+    fn required(&self, at: usize) -> PyResult<&Bound<'py, PyAny>> {
+        self.slots[at].as_deref().ok_or_else(errors::unbound)
+    }
+
+    /// What was given for the parameter that takes this, if any has it.
+    fn given(&self, takes: impl Fn(Takes) -> bool) -> Option<&Bound<'py, PyAny>> {
+        let at = self
+            .row
+            .params
+            .iter()
+            .position(|param| takes(param.takes))?;
+        self.slots[at].as_deref()
+    }
+
+    /// The call as Python carries it out.
+    fn otherwise(&self) -> PyResult<Bound<'py, PyAny>> {
+        let given = self.slots.iter().map_while(Option::as_deref);
+        let args: Vec<_> = std::iter::once(self.slf).chain(given).collect();
+        let rest = self.row.params.iter().zip(self.slots).skip(args.len());
+        let mut named: Option<Bound<'py, PyDict>> = None;
+        for (param, slot) in rest {
+            if let Some(given) = slot {
+                let named = named.get_or_insert_with(|| PyDict::new(self.py()));
+                named.set_item(param.name, given)?;
+            }
+        }
+        let args = PyTuple::new(self.py(), args)?;
+        self.python.call(args, named.as_ref())
+    }
+
+    /// Numbers a collective, and lets `work` carry it out where all members come through here; else it is Python's, with
+    /// mpi4py's messages on every rank.
+    fn collective(
+        &self,
         kind: Kind,
-        root: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<(Option<Call>, Option<tensor_comm::Announced>)> {
-        let (py, raw) = (slf.py(), mpi4py.comm(slf)?);
-        if raw == mpi4py.mpi().comm_null() {
+        work: impl FnOnce(&Call) -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, raw) = (self.py(), self.mpi4py.comm(self.slf)?);
+        if raw == self.mpi4py.mpi().comm_null() {
             // mpi4py raises what MPI says about it.
-            return Ok((None, None));
+            return self.otherwise();
         }
         let core = |error: Error| errors::operation(py, error);
-        let foreign = Comm::new(mpi4py.mpi(), raw)
+        let foreign = Comm::new(self.mpi4py.mpi(), raw)
             .and_then(|comm| Foreign::open(&comm, kind))
             .map_err(core)?;
-        let root = root.map_or(Ok(0), |root| p2p::int("root", root));
+        let has = |takes: fn(Takes) -> bool| self.row.params.iter().any(|param| takes(param.takes));
+        let (is_root, is_op) = (
+            |takes| matches!(takes, Takes::Int(_)),
+            |takes| takes == Takes::Op,
+        );
+        let root = self.given(is_root);
+        let root = root.map_or(Ok(0), |root| p2p::int("root", root)).ok();
         let announced = match foreign.matters() {
             true => {
+                let op = || announce::operation(self.mpi4py, self.given(is_op));
                 let told = Told {
-                    root: root.as_ref().ok().copied(),
+                    root: root.filter(|_| has(is_root)),
+                    op: if has(is_op) { op() } else { None },
                     ..Told::default()
                 };
                 Some(interrupt::wait(py, || foreign.pass(&told)).map_err(core)?)
             }
             false => None,
         };
-        match (foreign.ranks(), root) {
-            (Some(ranks), Ok(root)) => {
-                let call = Call {
+        let result = match (foreign.ranks(), root) {
+            (Some((rank, size)), Some(root))
+                if usize::try_from(root).is_ok_and(|root| root < size) =>
+            {
+                work(&Call {
                     foreign,
-                    announced,
                     root,
-                    ranks,
-                };
-                Ok((Some(call), None))
+                    rank,
+                    size,
+                })
             }
             // mpi4py refuses a root that is none.
-            _ => Ok((None, announced)),
-        }
-    }
-
-    fn is_root(&self) -> bool {
-        usize::try_from(self.root) == Ok(self.ranks.0)
-    }
-}
-
-/// Says of a call that was mpi4py's whether it ended well.
-fn ended<'py>(
-    announced: Option<tensor_comm::Announced>,
-    result: PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    if let (Some(mut announced), Ok(_)) = (announced, &result) {
-        announced.ended_well();
-    }
-    result
-}
-
-fn bcast<'py>(
-    mpi4py: &'static Mpi4py,
-    hooks: &'static Hooks,
-    slf: &Bound<'py, PyAny>,
-    slots: &Slots<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (py, obj) = (slf.py(), required(slots, 0)?);
-    let (call, announced) = Call::open(mpi4py, slf, const { Kind::named("bcast") }, root(slots))?;
-    let Some(mut call) = call else {
-        return ended(
-            announced,
-            hooks.bcast.bind(py).call1(given(py, slf, slots)?),
-        );
-    };
-    let announced = call.announced.take();
-    let share = |given| {
-        let shared = interrupt::wait(py, || call.foreign.share(given, call.root));
-        shared.map_err(|error| errors::operation(py, error))
-    };
-    let result = if call.is_root() {
-        let (pickle, size) = hooks.pickle(obj)?;
-        match pickle.cast_exact::<PyBytes>() {
-            Ok(bytes) if size <= LONGEST => {
-                share(Some(Given::Short(bytes.as_bytes())))?;
-                match is_atom(obj) {
-                    true => Ok(obj.clone()),
-                    false => hooks.load(bytes),
-                }
-            }
-            _ => {
-                share(Some(Given::Follows(size as u64)))?;
-                let rest = hooks.bcast_rest.bind(py);
-                rest.call1((slf, pickle, size, call.root))
-            }
-        }
-    } else {
-        match share(None)?.value() {
-            Ok(value) => hooks.load(&PyBytes::new(py, value)),
-            Err(size) => {
-                let rest = hooks.bcast_rest.bind(py);
-                rest.call1((slf, py.None(), size, call.root))
-            }
-        }
-    };
-    ended(announced, result)
-}
-
-fn scatter<'py>(
-    mpi4py: &'static Mpi4py,
-    hooks: &'static Hooks,
-    slf: &Bound<'py, PyAny>,
-    slots: &Slots<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (py, obj) = (slf.py(), required(slots, 0)?);
-    let kind = const { Kind::named("scatter") };
-    let (call, announced) = Call::open(mpi4py, slf, kind, root(slots))?;
-    let Some(mut call) = call else {
-        let real = hooks.scatter.bind(py);
-        return ended(announced, real.call1(given(py, slf, slots)?));
-    };
-    let announced = call.announced.take();
-    let share = |given: Option<&[Given<'_>]>| {
-        let shared = interrupt::wait(py, || call.foreign.share_out(given, call.root));
-        shared.map_err(|error| errors::operation(py, error))
-    };
-    let (pickles, came) = if call.is_root() {
-        let pickles = hooks.list(obj, call.ranks.1)?;
-        let short = pickles.iter().all(|one| one.as_bytes().len() <= LONGEST);
-        let given: Vec<Given<'_>> = (pickles.iter())
-            .map(|one| match short {
-                true => Given::Short(one.as_bytes()),
-                false => Given::Follows(one.as_bytes().len() as u64),
-            })
-            .collect();
-        let came = share(Some(&given))?;
-        (Some(pickles), came)
-    } else {
-        (None, share(None)?)
-    };
-    let result = match came.value() {
-        Ok(value) => hooks.load(&PyBytes::new(py, value)),
-        Err(size) => {
-            let rest = hooks.scatter_rest.bind(py);
-            rest.call1((slf, pickles, size, call.root))
-        }
-    };
-    ended(announced, result)
-}
-
-fn recv<'py>(
-    mpi4py: &'static Mpi4py,
-    hooks: &'static Hooks,
-    slf: &Bound<'py, PyAny>,
-    slots: &Slots<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let (py, mpi) = (slf.py(), mpi4py.mpi());
-    let [buf, from, with, status, ..] = slots;
-    let number = |slot: &Option<Borrowed<'_, 'py, PyAny>>, any| match slot {
-        Some(given) if !given.is_none() => given.cast_exact::<PyInt>().ok()?.extract().ok(),
-        _ => Some(any),
-    };
-    let constants = mpi.constants();
-    let (source, tag) = (
-        number(from, constants.any_source),
-        number(with, constants.any_tag),
-    );
-    let raw = mpi4py.comm(slf)?;
-    let simple = buf.as_ref().is_none_or(|buf| buf.is_none())
-        && source != Some(constants.proc_null)
-        && raw != mpi.comm_null()
-        && STOCK.load(Ordering::Relaxed)
-        && lane::is_open();
-    let (true, Some(source), Some(tag)) = (simple, source, tag) else {
-        let mut all: Vec<Bound<'py, PyAny>> = vec![slf.clone()];
-        for slot in slots.iter().take(RECEIVED.len()) {
-            all.push(
-                (*slot).map_or_else(|| py.None().into_bound(py), |given| Bound::clone(&given)),
-            );
-        }
-        return hooks.recv.bind(py).call1(PyTuple::new(py, all)?);
-    };
-    let comm = Comm::new(mpi, raw).map_err(|error| errors::operation(py, error))?;
-    let (given, mut own) = (mpi4py.status(status.as_deref())?, StatusBuf::new());
-    let filled = p2p::Shared::new(match given.is_ignore() {
-        true => own.as_ptr(),
-        false => given,
-    });
-    let failed = |error: mpi_runtime::Error| errors::mpi(py, &error);
-    // SAFETY:
-    // - the status is the caller's, who has it during the call, or our own.
-    let found = interrupt::wait(py, || unsafe {
-        mpi.mprobe(source, tag, comm.raw(), filled.get())
-    });
-    let mut message = found.map_err(failed)?;
-    let byte = mpi
-        .datatype(Basic::Byte)
-        .unwrap_or_else(|| mpi.datatype_null());
-    // SAFETY:
-    // - MPI_Mprobe has just filled it.
-    let size = unsafe { mpi.get_elements(filled.get(), byte) }.map_err(failed)?;
-    let size = size.and_then(|size| usize::try_from(size).ok());
-    let Some(size) = size.filter(|size| *size < hooks.whole) else {
-        let class = mpi4py.module(py).getattr(intern!(py, "Message"))?;
-        let message = class.call_method1(intern!(py, "fromhandle"), (message.raw(),))?;
-        let status = status.as_deref().cloned();
-        return hooks.recv_rest.bind(py).call1((message, size, status));
-    };
-    let bytes = PyBytes::new_with(py, size, |room| {
-        // SAFETY:
-        // - the room is of as many bytes, and nobody else has it; the message was matched here. The status is as above.
-        let received = interrupt::wait(py, || unsafe {
-            let status = filled.get();
-            mpi.mrecv(room.as_mut_ptr(), size as i64, byte, &mut message, status)
-        });
-        received.map_err(failed)
-    })?;
-    match size {
-        // A message without a pickle, as mpi4py has it.
-        0 => Ok(py.None().into_bound(py)),
-        _ => hooks.load(&bytes),
-    }
-}
-
-/// A parameter that must be given.
-fn required<'a, 'py>(slots: &'a Slots<'_, 'py>, at: usize) -> PyResult<&'a Bound<'py, PyAny>> {
-    slots[at].as_deref().ok_or_else(errors::unbound)
-}
-
-fn root<'a, 'py>(slots: &'a Slots<'_, 'py>) -> Option<&'a Bound<'py, PyAny>> {
-    slots[1].as_deref()
-}
-
-/// The arguments of a `bcast` or `scatter`, for Python's function.
-fn given<'py>(
-    py: Python<'py>,
-    slf: &Bound<'py, PyAny>,
-    slots: &Slots<'_, 'py>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    let given = slots.iter().flatten().map(|given| Bound::clone(given));
-    PyTuple::new(
-        py,
-        std::iter::once(slf.clone())
-            .chain(given)
-            .collect::<Vec<_>>(),
-    )
-}
-
-impl Hooks {
-    /// The pickle of an object, as bytes or in parts, and its size.
-    fn pickle<'py>(&self, obj: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, usize)> {
-        let py = obj.py();
-        if STOCK.load(Ordering::Relaxed) && is_builtin(obj) {
-            let bytes = self
-                .dumps
-                .bind(py)
-                .call1((obj, 5))?
-                .cast_into::<PyBytes>()?;
-            let size = bytes.as_bytes().len();
-            return Ok((bytes.into_any(), size));
-        }
-        self.pickled.bind(py).call1((obj,))?.extract()
-    }
-
-    /// The pickles of one object for each of `ranks`.
-    fn list<'py>(
-        &self,
-        obj: &Bound<'py, PyAny>,
-        ranks: usize,
-    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let py = obj.py();
-        if let Ok(list) = obj.cast_exact::<PyList>()
-            && STOCK.load(Ordering::Relaxed)
-            && list.len() == ranks
-            && is_builtin(obj)
-        {
-            let dumps = self.dumps.bind(py);
-            return (list.iter())
-                .map(|item| Ok(dumps.call1((item, 5))?.cast_into::<PyBytes>()?))
-                .collect();
-        }
-        let pickles: Vec<Bound<'py, PyBytes>> =
-            self.listed.bind(py).call1((obj, ranks))?.extract()?;
-        match pickles.len() == ranks {
-            true => Ok(pickles),
-            false => Err(PyValueError::new_err("one pickle for each rank")),
-        }
-    }
-
-    fn load<'py>(&self, bytes: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyAny>> {
-        let loads = match STOCK.load(Ordering::Relaxed) {
-            true => &self.loads,
-            false => &self.loaded,
+            _ => self.otherwise(),
         };
-        loads.bind(bytes.py()).call1((bytes,))
+        if let (Some(mut announced), Ok(_)) = (announced, &result) {
+            announced.ended_well();
+        }
+        result
+    }
+
+    /// Lets MPI work without the interpreter.
+    fn wait<T: Send>(&self, work: impl Send + FnOnce() -> tensor_comm::Result<T>) -> PyResult<T> {
+        interrupt::wait(self.py(), work).map_err(|error| errors::operation(self.py(), error))
     }
 }

@@ -94,6 +94,15 @@ impl Foreign {
         self.0.state()
     }
 
+    /// Gives `work` the communicator and the tag on which messages between two members go in this call. The caller's error
+    /// handler hears of its errors.
+    ///
+    /// # Errors
+    /// What `work` says; [`Error::State`] where calls are not numbered.
+    pub fn between<T>(&self, work: impl FnOnce(mpi_runtime::Comm, i32) -> Result<T>) -> Result<T> {
+        self.0.with_lane(|lane| work(lane.comm, lane.tag))
+    }
+
     /// Whether [`Foreign::pass`] has anything to do: else nobody need say what was called.
     #[inline]
     pub fn matters(&self) -> bool {
