@@ -68,11 +68,11 @@ class _Pickle(mpi.Pickle):
     ) -> None:
         super().__init__(dumps, loads, protocol, threshold)
         self._functions = dumps in (None, _stock.dumps) and loads in (None, _stock.loads)
-        _native.set_stock_pickle(self._functions)
         if self._functions:
             _install(protocol, threshold)
         else:
             mpi.pickle.__init__(dumps, loads, protocol, threshold)  # type: ignore[misc]
+        _native.set_stock_pickle(self.is_ours())
 
     @property
     def PROTOCOL(self) -> int | None:
@@ -85,6 +85,7 @@ class _Pickle(mpi.Pickle):
             _install(None, self.THRESHOLD)
         else:
             mpi.pickle.PROTOCOL = protocol
+        _native.set_stock_pickle(self.is_ours())
 
     @property
     def THRESHOLD(self) -> int:
@@ -121,9 +122,9 @@ def _made_pickle() -> _Pickle:
     # What was set before, by the environment or by the program, stays.
     made = _Pickle.__new__(_Pickle)
     made._functions = _is_stock()
-    _native.set_stock_pickle(made._functions)
     if made._functions:
         _install(mpi.pickle.PROTOCOL, mpi.pickle.THRESHOLD)
+    _native.set_stock_pickle(made.is_ours())
     return made
 
 
@@ -187,19 +188,22 @@ def _recv(
         return _in_room(lambda room: mpi.Comm.recv(self, room, source, tag, status), buf)
     found = status if status is not None else mpi.Status()
     message = mpi.Comm.mprobe(self, source, tag, found)
-    return _recv_rest(message, found.Get_elements(mpi.BYTE), status)
-
-
-def _recv_rest(message: Any, size: int, status: Any) -> Any:
-    """Receive a message that has been matched."""
+    size = found.Get_elements(mpi.BYTE)
     if size < _pickle.WHOLE:
-        return message.recv(status)  # no tensor lies in it
+        return message.recv(status)
+    return _recv_rest(message, size, status).objects()[0]
+
+
+def _recv_rest(message: Any, size: int, status: Any) -> Room:
+    """Receive a message that has been matched, of the size of such that may hold tensors."""
     room = Room([size])
     mpi.Message.Recv(message, room.message(), status)
-    return room.objects()[0]
+    return room
 
 
 _real_sendrecv = mpi.Comm.sendrecv
+#: Messages that nobody waits for any more, since what came beside them failed: MPI may read them.
+_unended: list[Any] = []
 
 
 def _sendrecv(  # noqa: PLR0917 -- mpi4py's
@@ -222,7 +226,11 @@ def _sendrecv(  # noqa: PLR0917 -- mpi4py's
             lambda room: mpi.Comm.sendrecv(self, *sent, room, source, recvtag, status), recvbuf
         )
     request = self.isend(sendobj, dest, sendtag)
-    received = _recv(self, recvbuf, source, recvtag, status)
+    try:
+        received = _recv(self, recvbuf, source, recvtag, status)
+    except BaseException:
+        _unended.append(request)
+        raise
     mpi.Request.Wait(request)
     return received
 
@@ -258,6 +266,8 @@ def _pickled(obj: Any) -> tuple[Any, int]:
     """Return the pickle of an object, in one piece or in parts, and its size."""
     if not pickle.is_ours():
         made = mpi.pickle.dumps(obj)
+        if not isinstance(made, bytes):
+            raise TypeError(f"expected bytes, {type(made).__name__} found")
         return made, len(made)
     parts = _pickle.dump(obj)
     if len(parts) == 1:
@@ -325,25 +335,35 @@ def _alltoall_rest(self: Any, pickles: list[bytes], sizes: list[int]) -> list[An
     return _arrived(room)
 
 
-def _rest(self: Any, place: tuple[int, int, int], pickled: Any, size: int | None) -> Any:
-    """Send a pickle to a member, and receive one of this size from it, in a call that both make:
-    on our duplicate, of which the place says the handle, the tag and the member."""
-    handle, tag, peer = place
-    comm = mpi.Comm.fromhandle(handle)
+def _rest(
+    self: Any,
+    place: tuple[int, int],
+    sent: tuple[int, Any] | None,
+    received: list[tuple[int, int]],
+) -> list[Any]:
+    """Send a pickle to a member and receive others, each from a member and of a size, in a call
+    that these make too: on our duplicate, of which the place says the handle and the tag.
+
+    Each message is one blocking call of MPI: nothing that an exception could end between two
+    of them leaves memory behind that MPI still uses.
+    """
+    handle, tag = place
+    comm, room = mpi.Comm.fromhandle(handle), Room([size for _, size in received])
+    peer, pickled = sent or (mpi.PROC_NULL, b"")
     try:
-        with Gathered(_parts(b"" if pickled is None else pickled)) as gathered:
-            request = mpi.REQUEST_NULL
-            if pickled is not None:
-                request = comm.Isend(gathered.message, peer, tag)
-            if size is not None:
-                room = Room([size])
-                comm.Recv(room.message(), peer, tag)
-            request.Wait()
+        with Gathered(_parts(pickled)) as gathered:
+            if sent and received:
+                (source, _) = received[0]
+                comm.Sendrecv(gathered.message, peer, tag, room.message(), source, tag)
+            elif sent:
+                comm.Send(gathered.message, peer, tag)
+        for index in range(1 if sent else 0, len(received)):
+            comm.Recv(room.message(index), received[index][0], tag)
     except mpi.Exception as error:
         # The duplicate has no error handler of the program's.
         self.Call_errhandler(error.Get_error_code())
         raise
-    return None if size is None else _arrived(room)[0]
+    return _arrived(room)
 
 
 def _gather(self: Any, sendobj: Any, root: int = 0) -> Any:

@@ -149,9 +149,13 @@ fn finish<'py>(
         let class = asked.mpi4py.module(py).getattr(intern!(py, "Message"))?;
         let message = class.call_method1(intern!(py, "fromhandle"), (message.raw(),))?;
         let given = asked.given(|takes| takes == Takes::Status);
-        let received = asked.hooks.recv_rest.bind(py).call1((message, size, given));
-        let waited = interrupt::wait(py, &mut wait).map_err(failed);
-        return received.and_then(|received| waited.map(|()| received));
+        let room = asked
+            .hooks
+            .recv_rest
+            .bind(py)
+            .call1((message, size, given))?;
+        interrupt::wait(py, &mut wait).map_err(failed)?;
+        return room.call_method0(intern!(py, "objects"))?.get_item(0);
     };
     let bytes = PyBytes::new_with(py, size, |room| {
         let received = interrupt::wait(py, || {
@@ -160,7 +164,8 @@ fn finish<'py>(
             // - the room is of as many bytes, and nobody else has it; the message was matched here. The status is the
             //   caller's, who has it during the call, or our caller's.
             let received = unsafe { mpi.mrecv(room, size, byte(mpi), &mut message, status) };
-            received.and(wait())
+            // The message that was sent may never end where this one has failed.
+            received.and_then(|()| wait())
         });
         received.map_err(failed)
     })?;
@@ -171,11 +176,11 @@ fn finish<'py>(
     }
 }
 
-/// An integer, if it is one of Python's; its default where nothing was given.
+/// An integer, if it is one of Python's; its default where nothing was given. Python says what `None` is.
 fn number(asked: &Asked<'_, '_>, at: usize, default: i32) -> Option<i32> {
     match &asked.slots[at] {
-        Some(given) if !given.is_none() => given.cast_exact::<PyInt>().ok()?.extract().ok(),
-        _ => Some(default),
+        Some(given) => given.cast_exact::<PyInt>().ok()?.extract().ok(),
+        None => Some(default),
     }
 }
 

@@ -8,6 +8,7 @@ use tensor_comm::shares::{Given, LONGEST, Shares};
 
 use super::pickled::Pickled;
 use super::{Asked, Call};
+use crate::errors;
 
 /// Ranks beyond which blocks for short pickles are more than the lengths and the pickles would be.
 const MANY: usize = 256;
@@ -100,10 +101,20 @@ pub fn gather<'py>(asked: &Asked<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
             asked.send_rest(call, &pickle, call.root as usize)?;
             return Ok(py.None().into_bound(py));
         };
+        // Every long one is received before anything is loaded: who sends one waits, whether or not others can be read.
+        let follow: Vec<_> = (came.values().enumerate())
+            .filter(|(rank, _)| *rank != call.rank)
+            .filter_map(|(rank, value)| value.err().map(|size| (rank, size)))
+            .collect();
+        let mut followed = match follow.is_empty() {
+            true => Vec::new(),
+            false => asked.rest(call, None, follow)?,
+        }
+        .into_iter();
         let object = |(rank, value): (usize, Result<&[u8], u64>)| match value {
             _ if rank == call.rank => asked.hooks.copy(obj, &pickle),
             Ok(value) => asked.hooks.load_of(py, value),
-            Err(size) => asked.recv_rest(call, size, rank),
+            Err(_) => followed.next().ok_or_else(errors::unbound),
         };
         let objects: Vec<_> = (came.values().enumerate())
             .map(object)
@@ -182,35 +193,41 @@ impl<'py> Asked<'_, 'py> {
                 self.send_rest(call, &pickle, with)?;
                 self.hooks.load_of(self.py(), value)
             }
-            (Err(size), _) => self.rest(call, Some(&pickle), Some(size), with),
+            (Err(size), _) => {
+                let sent = match &pickle {
+                    Pickled::Short(_) => None,
+                    Pickled::Long(parts, _) => Some((with, parts)),
+                };
+                only(self.rest(call, sent, vec![(with, size)])?)
+            }
         }
     }
 
     fn send_rest(&self, call: &Call, pickle: &Pickled<'py>, to: usize) -> PyResult<()> {
         match pickle {
             Pickled::Short(_) => Ok(()),
-            Pickled::Long(..) => self.rest(call, Some(pickle), None, to).map(drop),
+            Pickled::Long(parts, _) => self.rest(call, Some((to, parts)), Vec::new()).map(drop),
         }
     }
 
     fn recv_rest(&self, call: &Call, size: u64, from: usize) -> PyResult<Bound<'py, PyAny>> {
-        self.rest(call, None, Some(size), from)
+        only(self.rest(call, None, vec![(from, size)])?)
     }
 
-    /// What did not fit into the messages: sent, if long, and received, if there is a size.
+    /// What did not fit into the messages: the parts of a pickle are sent to a member, then those of others are received,
+    /// each from a member and of a size. Their objects.
     fn rest(
         &self,
         call: &Call,
-        pickle: Option<&Pickled<'py>>,
-        size: Option<u64>,
-        with: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (comm, tag) = self.wait(|| call.foreign.between(|comm, tag| Ok((comm.raw(), tag))))?;
-        let parts = match pickle {
-            Some(Pickled::Long(parts, _)) => Some(parts),
-            _ => None,
-        };
+        sent: Option<(usize, &Bound<'py, PyAny>)>,
+        received: Vec<(usize, u64)>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let place = self.wait(|| call.foreign.between(|comm, tag| Ok((comm.raw(), tag))))?;
         let rest = self.hooks.rest.bind(self.py());
-        rest.call1((self.slf, (comm, tag, with), parts, size))
+        rest.call1((self.slf, place, sent, received))?.extract()
     }
+}
+
+fn only(objects: Vec<Bound<'_, PyAny>>) -> PyResult<Bound<'_, PyAny>> {
+    objects.into_iter().next().ok_or_else(errors::unbound)
 }

@@ -34,7 +34,7 @@ pub struct Hooks {
     pub(super) whole: usize,
 }
 
-/// Whether the program pickles by Python's own functions.
+/// Whether the program pickles by Python's own functions, by the protocol of ours.
 static STOCK: AtomicBool = AtomicBool::new(false);
 
 /// Says whether it does.

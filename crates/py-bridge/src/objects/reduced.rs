@@ -67,11 +67,7 @@ impl<'py> Asked<'_, 'py> {
     ) -> PyResult<Bound<'py, PyAny>> {
         let sum = self.hooks.sum.bind(self.py());
         let given = self.given(|takes| takes == Takes::Op);
-        call::two(
-            given.filter(|op| !op.is_none()).unwrap_or(sum),
-            first,
-            second,
-        )
+        call::two(given.unwrap_or(sum), first, second)
     }
 
     /// What all ranks give, combined at the first rank, which alone has the result.
