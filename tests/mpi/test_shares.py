@@ -6,6 +6,7 @@ pickles are of the program's own making on some ranks alone, the messages are th
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from itertools import chain
 
@@ -349,3 +350,67 @@ def test_exchanges_of_every_length():
         with pytest.raises(MPI.Exception):
             COMM.sendrecv(5, **wrong)
     assert COMM.recv(source=RANK) == 5  # the last was sent
+
+
+def unreadable(here):
+    raise ValueError(f"not to be read by {here}")
+
+
+class Unreadable:
+    """An object whose pickle cannot be read."""
+
+    def __reduce__(self):
+        return unreadable, ("anybody",)
+
+
+@pytest.mark.parametrize("long", [5000, 3_000_000])
+def test_who_gathers_what_it_cannot_read_holds_up_nobody(group, long):
+    """The root alone fails, after it has received what others wait to get rid of."""
+    for root in range(SIZE):
+        bad = (root + 1) % SIZE
+        mine = Unreadable() if bad == RANK else [text(long, RANK)]
+        if root == RANK:
+            with pytest.raises(ValueError, match="anybody"):
+                group.gather(mine, root)
+        else:
+            assert group.gather(mine, root) is None
+        assert group.allgather(RANK) == list(range(SIZE))
+
+
+@pytest.mark.parametrize("length", [4, 4000])
+def test_a_protocol_of_old_on_the_way(length):
+    """Whoever receives may be an older Python."""
+    to, source = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    room = np.zeros(3 * length + 100, np.uint8)
+    MPI.pickle.PROTOCOL = 2
+    try:
+        asked, other = COMM.Irecv(room, source, 8), COMM.isend(RANK, to, 9)
+        assert COMM.sendrecv(text(length, RANK), to, 8, None, source, 9) == source
+        status = MPI.Status()
+        asked.Wait(status)
+        other.wait()
+    finally:
+        MPI.pickle.PROTOCOL = None
+    sent = room[: status.Get_count(MPI.BYTE)].tobytes()
+    assert sent == pickle.dumps(text(length, source), 2)
+
+
+def test_none_is_no_operation_and_no_tag(group):
+    if SIZE == 2:  # so that nobody waits for the one that combines
+        with pytest.raises(TypeError) if RANK else contextlib.nullcontext():
+            group.scan([RANK], op=None)
+    with pytest.raises(TypeError):
+        COMM.sendrecv(1, RANK, None, None, RANK, 0)
+    with pytest.raises(TypeError):
+        COMM.sendrecv(1, None)
+
+
+def test_a_pickle_of_ones_own_makes_bytes(group):
+    MPI.pickle.__init__(lambda obj, protocol=None: bytearray(pickle.dumps(obj)), pickle.loads)
+    try:
+        for call in (group.allgather, group.gather, lambda obj: group.alltoall([obj] * SIZE)):
+            with pytest.raises(TypeError, match="bytes"):
+                call([RANK])
+    finally:
+        MPI.pickle.__init__()
+    assert group.allgather(RANK) == list(range(SIZE))

@@ -4,6 +4,7 @@ to them is a temporary, and its memory is used for something else at once. Oracl
 from __future__ import annotations
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -112,3 +113,45 @@ def test_persistent(comm, rng, method, make, n):
             assert out.tolist() == want.tolist()
     request.Free()
     del held
+
+
+def test_held_where_memory_ends_while_a_receive_begins():
+    """No object for the request may be had when MPI has begun: it goes on to use the array."""
+    memory = pytest.importorskip("_testcapi")
+    comm = MPI.COMM_SELF.Dup()
+    first = comm.Irecv(np.empty(1000), 0, 0)  # which makes what is made once
+    comm.Send(np.zeros(1000), 0, 0)
+    first.Wait()
+    arrays, failed = [], 0
+    for start in range(4):
+        array = np.full(1000, 5.0)
+        before = sys.getrefcount(array)
+        request = None
+        memory.set_nomemory(start, start + 1)
+        try:
+            request = comm.Irecv(array, 0, start)
+        except MemoryError:
+            failed += 1
+        finally:
+            memory.remove_mem_hooks()
+        held = sys.getrefcount(array) > before
+        sent = comm.Isend(np.full(1000, 9.0), 0, start)
+        if comm.Iprobe(0, start):  # nothing had begun
+            comm.Recv(np.empty(1000), 0, start)
+        else:
+            assert held
+        sent.Wait()
+        if request is not None:
+            request.Wait()
+        arrays.append((array, before))
+    assert failed
+    del request
+    for tag in range(20):  # what was given up is looked at when others begin
+        last = comm.Irecv(bytearray(8), 0, tag)
+        comm.Send(bytes(8), 0, tag)
+        last.Wait()
+    while arrays:
+        array, before = arrays.pop()
+        assert sys.getrefcount(array) <= before
+        assert (array == 9).all() or (array == 5).all()
+    comm.Free()

@@ -16,9 +16,10 @@ use crate::loan::Loan;
 use crate::memory::Given;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
+use crate::orphans::{self, Orphan};
+use crate::registry;
 use crate::spans::{self, Span};
 use crate::track::{Holds, Track};
-use crate::{orphans, registry};
 
 /// Buffers lent to one operation, and objects that mpi4py took as they are.
 #[derive(Default)]
@@ -211,8 +212,21 @@ pub fn hold_surely<'py>(
     room: Option<Capacity>,
     sure: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let class = class(mpi4py, room)?;
-    let ours = class.make(py)?;
+    let made = class(mpi4py, room).and_then(|class| Ok((class, class.make(py)?)));
+    let (class, ours) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            // MPI has begun, and nobody will ask for it.
+            orphans::adopt(Orphan {
+                mpi: mpi4py.mpi(),
+                request,
+                owned: true,
+                cargo: SmallVec::new(),
+                holds,
+            });
+            return Err(error);
+        }
+    };
     // SAFETY:
     // - our classes of requests are derived from mpi4py's.
     let handle = unsafe { mpi4py.request_handle_of(&ours) };
