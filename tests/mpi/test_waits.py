@@ -147,6 +147,12 @@ def test_startall(comm, rng, kind):
         MPI.Prequest.Waitall(given)
         assert np.array_equal(out[:count], everyone[source][:count])
         assert (out[count:] == 99).all()
+    # One that is active is not started again, and the list stays usable.
+    MPI.Prequest.Startall(given)
+    with pytest.raises(MPI.Exception):
+        MPI.Prequest.Startall(given)
+    MPI.Prequest.Waitall(given)
+    assert np.array_equal(out, everyone[source])
     for request in made:
         request.Free()
     with pytest.raises(MPI.Exception):

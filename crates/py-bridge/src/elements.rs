@@ -20,8 +20,15 @@ use crate::mpi4py::Mpi4py;
 use crate::raw::Bytes;
 use crate::transfer::Lent;
 
-/// The message as `[buffer, counts, Datatype]`, its elements in logical order; `direct` asks whether MPI takes
-/// device memory.
+/// What is asked of the message where it matters.
+pub struct Asks<'a> {
+    /// Whether MPI takes device memory in it.
+    pub direct: &'a dyn Fn() -> PyResult<bool>,
+    /// Whether it is there already and longer than so many bytes.
+    pub exceeds: &'a dyn Fn(usize) -> PyResult<bool>,
+}
+
+/// The message as `[buffer, counts, Datatype]`, its elements in logical order.
 ///
 /// # Errors
 /// What the tensor, its counts or its dtype have to say.
@@ -31,7 +38,7 @@ pub fn lend<'py>(
     msg: &Bound<'py, PyAny>,
     flow: Flow,
     (role, peers): (Role, usize),
-    direct: &dyn Fn() -> PyResult<bool>,
+    asks: &Asks<'_>,
     lent: &mut Lent,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = msg.py();
@@ -49,12 +56,21 @@ pub fn lend<'py>(
     };
     loans.order.wait(py)?;
     let elsewhere = |view: &View| !view.device().is_host_addressable();
-    let direct = arg.view().is_some_and(elsewhere) && direct()?;
+    let direct = arg.view().is_some_and(elsewhere) && (asks.direct)()?;
     let Some(held) = loans.into_borrowed().only() else {
         // `[None, 0, datatype]`: nothing to lend.
         return Ok(msg.clone());
     };
-    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, (flow, direct))?;
+    let exceeded = match &arg {
+        Arg::Part(part) if flow != Flow::Out && role == Role::Whole => {
+            let bytes = part.count().saturating_mul(part.view().itemsize());
+            let unguarded = direct || bytes >= tensor_comm::LARGE;
+            unguarded && tensor_comm::overruns(mpi4py.mpi()) && (asks.exceeds)(bytes)?
+        }
+        _ => false,
+    };
+    let with = (direct, exceeded);
+    let posted = posted(mpi4py.mpi(), py, &arg, name, peers, (flow, with))?;
     if flow != Flow::Out && role == Role::Whole {
         lent.room = Some(posted.capacity());
     }
@@ -105,7 +121,7 @@ pub fn spec<'py>(
     PyList::new(py, items).map(Bound::into_any)
 }
 
-/// The elements of `arg` in the form in which they travel; `direct` says that MPI takes device memory.
+/// The elements of `arg` in the form in which they travel; `with`: as for [`Posted::new`].
 ///
 /// # Errors
 /// What their memory or the library cannot do.
@@ -115,11 +131,11 @@ pub fn posted(
     arg: &Arg,
     name: &str,
     blocks: usize,
-    (flow, direct): (Flow, bool),
+    (flow, with): (Flow, (bool, bool)),
 ) -> PyResult<Posted> {
     // SAFETY:
     // - The caller's loans keep the memory, as long as the request that works on it.
-    let make = || unsafe { Posted::new(mpi, arg, name, blocks, flow, direct) };
+    let make = || unsafe { Posted::new(mpi, arg, name, blocks, flow, with) };
     match in_place(arg) {
         true => make(),
         false => py.detach(make),

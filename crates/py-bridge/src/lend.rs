@@ -12,7 +12,8 @@ use crate::carried;
 use crate::collective::{self, Role};
 use crate::datatype::Use;
 use crate::delegate::{Values, invoke};
-use crate::elements;
+use crate::early;
+use crate::elements::{self, Asks};
 use crate::errors;
 use crate::lane::Short;
 use crate::memory::{self, Division, Given};
@@ -328,7 +329,12 @@ impl Side<'_> {
             Form::Elements(sides) => {
                 let blocks = sides.of(row, slf, slots, flow)?;
                 let direct = || gives_device_memory(mpi4py, row, slf, slots, flow);
-                elements::lend(mpi4py, name, msg, flow, blocks, &direct, lent)
+                let exceeds = |bytes| early::exceeds(mpi4py, row, slf, slots, bytes);
+                let asks = Asks {
+                    direct: &direct,
+                    exceeds: &exceeds,
+                };
+                elements::lend(mpi4py, name, msg, flow, blocks, &asks, lent)
             }
             Form::Dense(sides) => {
                 let (role, blocks) = sides.of(row, slf, slots, flow)?;
@@ -429,7 +435,7 @@ fn gives_device_memory(
 }
 
 /// The argument of this name, where it is given.
-fn given<'a, 'py>(
+pub(crate) fn given<'a, 'py>(
     row: &Row,
     slots: &'a Slots<'_, 'py>,
     name: &str,

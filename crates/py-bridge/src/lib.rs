@@ -33,6 +33,7 @@ pub mod datatype;
 pub mod delegate;
 pub mod describe;
 pub mod dlpack_call;
+mod early;
 mod elements;
 mod elsewhere;
 pub mod ending;

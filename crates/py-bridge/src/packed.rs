@@ -61,7 +61,7 @@ pub fn lend<'py>(
     order.wait(py)?;
     let (view, held) = loan.split();
     let arg = Arg::Part(Part::whole(view));
-    let posted = elements::posted(mpi4py.mpi(), py, &arg, name, 1, (flow, false))?;
+    let posted = elements::posted(mpi4py.mpi(), py, &arg, name, 1, (flow, (false, false)))?;
     elements::hand_over(py, held, posted, intent, lent)
 }
 

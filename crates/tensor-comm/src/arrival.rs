@@ -3,7 +3,7 @@
 //!
 //! There a message is matched first (`MPI_Mprobe`), measured, and received whole into memory of its own
 //! when it does not fit, so that `MPI_ERR_TRUNCATE` is all that happens. A non-blocking receive cannot
-//! wait for its message: what is there already is measured, else `guard.rs` makes the room.
+//! wait for its message: what is there already is measured, else `guard.rs` makes the room, except of large ones.
 
 use dlpack_core::View;
 use mpi_runtime::{Comm, Datatype, Family, Message, Mpi, Request, StatusBuf, StatusPtr};
@@ -139,6 +139,29 @@ pub(crate) unsafe fn receive_present_in(
     // - MPI_Mrecv has just filled `status`.
     let came = unsafe { Arrived::of(mpi, status) }?;
     Err(capacity.explain(mpi, error, came))
+}
+
+/// Whether a message for a receive is there already and longer than `bytes`, as far as a look tells: of a receive from any
+/// source that is so of every message, since Open MPI may give it another one than it shows.
+///
+/// # Errors
+/// What MPI reports.
+pub fn is_exceeded(mpi: &Mpi, bytes: usize, (source, tag): (i32, i32), comm: Comm) -> Result<bool> {
+    let mut status = StatusBuf::new();
+    let status = status.as_ptr();
+    // Open MPI 5.0.11 takes messages in after a look that finds nothing.
+    for _ in 0..2 {
+        // SAFETY:
+        // - `status` is writable.
+        if unsafe { mpi.iprobe(source, tag, comm, status) }? {
+            // SAFETY:
+            // - MPI_Iprobe has just filled `status`.
+            let came = unsafe { mpi.get_elements(status, byte(mpi)) }?;
+            return Ok(source == mpi.constants().any_source
+                || came.is_none_or(|came| came as usize > bytes));
+        }
+    }
+    Ok(false)
 }
 
 /// Receives a message of `came` bytes into memory of its own, and tells the communicator's error handler.

@@ -18,7 +18,8 @@ mod waste;
 pub(crate) use waste::begin_guarded;
 pub use waste::receive_guarded;
 
-/// Direct room from here on is left as it is: the copy at once is what makes large messages fast.
+/// Direct room from here on is left as it is unless a longer message is there already: the copy at once is what makes large
+/// messages fast.
 pub const LARGE: usize = 1 << 20;
 
 /// Room whose last byte lies elsewhere.

@@ -63,7 +63,7 @@ mod wire;
 mod wiretype;
 
 pub use arg::{Arg, Blocks, Part};
-pub use arrival::{overruns, receive_present};
+pub use arrival::{is_exceeded, overruns, receive_present};
 pub use call::{Call, CallKind, Kind, Op};
 pub use collective::{is_plain, refuse, revoke, run, set_choice, set_plain};
 pub use comm::Comm;

@@ -41,6 +41,17 @@ pub enum Flow {
     Through,
 }
 
+/// Whether what arrives fits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// It does.
+    Known,
+    /// It may not.
+    Unknown,
+    /// It does not, as far as a look told: large rooms are guarded, too.
+    Exceeded,
+}
+
 /// Counts as MPI takes them, in units of the datatype.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counts {
@@ -71,7 +82,8 @@ unsafe impl Send for Posted {}
 
 impl Posted {
     /// The elements of `arg`, in `blocks` blocks of equal size where that is not 0; `name` is the
-    /// argument's name. `direct` says that MPI takes device memory in this message ([`takes_device_memory`]).
+    /// argument's name. `direct` says that MPI takes device memory in this message ([`takes_device_memory`]),
+    /// `exceeded` that what arrives may not fit, however large the room is.
     ///
     /// # Errors
     /// Memory that cannot be reached, that is not writable or shared where it is written, or counts that
@@ -86,10 +98,14 @@ impl Posted {
         name: &str,
         blocks: usize,
         flow: Flow,
-        direct: bool,
+        (direct, exceeded): (bool, bool),
     ) -> Result<Posted> {
+        let fit = match exceeded {
+            true => Fit::Exceeded,
+            false => Fit::Unknown,
+        };
         match arg {
-            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, direct, true),
+            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, direct, fit),
             Arg::Blocks(each) => Posted::each(mpi, each, name, flow),
             Arg::Absent | Arg::InPlace => Err(value_error!("{name}: expected a tensor")),
         }
@@ -111,10 +127,10 @@ impl Posted {
         flow: Flow,
     ) -> Result<Posted> {
         let mut posted = match arg {
-            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, false, false)?,
+            Arg::Part(part) => Posted::part(mpi, part, blocks, flow, false, Fit::Known)?,
             // SAFETY:
             // - The caller's promise.
-            _ => unsafe { Posted::new(mpi, arg, name, blocks, flow, false) }?,
+            _ => unsafe { Posted::new(mpi, arg, name, blocks, flow, (false, false)) }?,
         };
         posted.side.compact(true)?;
         if let (Arg::Blocks(each), Counts::Each(..)) = (arg, &posted.counts) {
@@ -136,7 +152,7 @@ impl Posted {
         blocks: usize,
         flow: Flow,
         direct: bool,
-        measured: bool,
+        fit: Fit,
     ) -> Result<Posted> {
         let (dtype, itemsize) = (part.view().dtype(), part.view().itemsize());
         let wire = match flow {
@@ -146,7 +162,7 @@ impl Posted {
         let each = counted(mpi, part.count() / blocks.max(1), wire)?;
         let ranges = Ranges::part(part);
         // MPI's own copies in `Sendrecv_replace` and the like may be the host's.
-        let there = direct && blocks == 0 && flow != Flow::Through;
+        let there = direct && blocks == 0 && flow != Flow::Through && fit != Fit::Exceeded;
         let direct = match there {
             true => Side::on_device(&ranges, Element::Memory(dtype), flow == Flow::In)?,
             false => None,
@@ -158,11 +174,11 @@ impl Posted {
             None => side(ranges, flow)?,
         };
         let bytes = part.count() * itemsize;
-        let guarded = measured
+        let guarded = fit != Fit::Known
             && guardable
             && blocks == 0
             && arrival::overruns(mpi)
-            && (!side.is_direct() || bytes < guard::LARGE)
+            && (!side.is_direct() || bytes < guard::LARGE || fit == Fit::Exceeded)
             && (flow == Flow::In || (flow == Flow::Through && bytes > 1));
         let guard = match guarded {
             // SAFETY:

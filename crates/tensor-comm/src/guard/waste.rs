@@ -65,14 +65,15 @@ pub unsafe fn receive_guarded(
     let present = || unsafe {
         arrival::receive_present_in(mpi, &room, carried.capacity(), (source, tag), comm)
     };
-    begin_guarded(mpi, carried, present, begin)
+    begin_guarded(mpi, carried, (source, tag, comm), present, begin)
 }
 
 /// The same of a receive that `begin` begins, given the count and Datatype of its room; `present` may find that its message
-/// has come already, and begin it.
+/// has come already, and begin it. A large room is as it is unless a message that is there is longer.
 pub(crate) fn begin_guarded(
     mpi: &'static Mpi,
     carried: &Carried,
+    (source, tag, comm): (i32, i32, Comm),
     present: impl FnOnce() -> Result<Option<Request>>,
     begin: impl Fn(i64, Datatype) -> Result<Option<Request>>,
 ) -> Result<Option<Request>> {
@@ -102,7 +103,7 @@ pub(crate) fn begin_guarded(
     if present.is_some() {
         return Ok(present);
     }
-    if room.bytes >= LARGE {
+    if room.bytes >= LARGE && !arrival::is_exceeded(mpi, room.bytes, (source, tag), comm)? {
         return begin(room.count, room.datatype);
     }
     let datatype = make(mpi, address, room.bytes)?;

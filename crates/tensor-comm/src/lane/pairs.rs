@@ -50,8 +50,9 @@ pub unsafe fn isendrecv(
         }?)
     };
     if arrival::overruns(mpi) {
-        // A message that has come already cannot be measured first: it would take a request of its own.
-        return guard::begin_guarded(mpi, &room, || Ok(None), begin);
+        // A message that has come already cannot be taken first: it would take a request of its own.
+        let from = (source, recvtag, comm.raw());
+        return guard::begin_guarded(mpi, &room, from, || Ok(None), begin);
     }
     let (count, datatype) = room.counted();
     begin(count, datatype)
