@@ -38,7 +38,7 @@ _C = TypeVar("_C")
 #: Methods that return mpi4py's own class, whatever they are called on. (`Dup` and `Clone` keep the
 #: class of the communicator that they are called on.)
 _MAKERS: dict[str, tuple[str, ...]] = {
-    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink", "Improbe"),
+    "Comm": ("Create", "Split", "Split_type", "Shrink", "Ishrink"),
     "Intracomm": (
         "Create_group",
         "Create_cart",
@@ -73,6 +73,27 @@ def _returning_ours(real: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def _matching(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an `Improbe` whose message is ours and keeps its length, if there is one."""
+
+    @wraps(real)
+    def method(
+        self: Any,
+        source: int = mpi.ANY_SOURCE,
+        tag: int = mpi.ANY_TAG,
+        status: mpi.Status | None = None,
+    ) -> Message | None:
+        status = mpi.Status() if status is None else status
+        found = real(self, source, tag, status)
+        if found is None:
+            return None
+        message = Message(found)
+        message._bytes = status.Get_elements(mpi.BYTE)
+        return message
+
+    return method
+
+
 def _native_methods(cls: type[_C]) -> type[_C]:
     """Fill a subclass of a class of mpi4py's from the tables above."""
     bases = [base for base in cls.__mro__ if base.__module__ == mpi.__name__]
@@ -85,6 +106,8 @@ def _native_methods(cls: type[_C]) -> type[_C]:
             if hasattr(base, name):
                 real = base.__dict__[name].__get__(None, cls)
                 setattr(cls, name, staticmethod(_returning_ours(real)))
+        if base is mpi.Comm:
+            cls.Improbe = _matching(base.Improbe)  # type: ignore[attr-defined]
         own = METHODS.get(base.__name__, {})
         announced = _announced.objects(base)
         for name, method in {**NATIVE.get(base.__name__, {}), **own, **announced}.items():

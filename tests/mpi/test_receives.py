@@ -26,6 +26,12 @@ def polled(request):
         pass
 
 
+def found(comm, source):
+    while (message := comm.Improbe(source, TAG)) is None:
+        pass
+    return message
+
+
 def persistent(comm, out, source):
     request = comm.Recv_init(out, source, TAG)
     MPI.Prequest.Startall([request])
@@ -64,6 +70,7 @@ FORMS = {
     ),
     "Mrecv": at_once(lambda comm, out, source: comm.Mprobe(source, TAG).Recv(out)),
     "Imrecv": at_once(lambda comm, out, source: comm.Mprobe(source, TAG).Irecv(out).Wait()),
+    "Improbe": at_once(lambda comm, out, source: found(comm, source).Irecv(out).Wait()),
     "Irecv": ended(lambda comm, out, source: comm.Irecv(out, source, TAG)),
     "Irecv from anybody": ended(lambda comm, out, source: comm.Irecv(out)),
     "Irecv, Test": ended(lambda comm, out, source: comm.Irecv(out, source, TAG), polled),
