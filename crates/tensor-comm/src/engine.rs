@@ -16,6 +16,7 @@ mod priority;
 mod started;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,15 +99,14 @@ impl Engine {
 /// [`Error::State`] there; what MPI reports.
 pub fn allowed(mpi: &Mpi) -> Result<()> {
     process::alive()?;
-    static LEVEL: OnceLock<ThreadLevel> = OnceLock::new();
-    let level = match LEVEL.get() {
-        Some(level) => *level,
-        None => {
-            let level = mpi.query_thread()?;
-            *LEVEL.get_or_init(|| level)
-        }
-    };
+    // Only this is kept: after a session has begun with less, `MPI_Init` may give more.
+    static MULTIPLE: AtomicBool = AtomicBool::new(false);
+    if MULTIPLE.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let level = mpi.query_thread()?;
     if level == ThreadLevel::Multiple {
+        MULTIPLE.store(true, Ordering::Relaxed);
         return Ok(());
     }
     Err(Error::State(format!(

@@ -2,7 +2,7 @@
 //!
 //! A forked child must not touch MPI (its library's state is the parent's), so dlmpi is off there.
 //! `MPI_Finalize` deletes the attributes of `COMM_SELF` first (MPI 4.1 §11.2.4); a callback of ours on
-//! one of them stops the engine while MPI still works.
+//! one of them stops the engine while MPI still works. Where there are sessions only, nothing is finalized.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +77,10 @@ fn start_watching(mpi: &'static Mpi) -> Result<()> {
         // - the handler only stores to an atomic, which is allowed after fork.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
+    if !mpi.initialized()? || mpi.finalized()? {
+        // `COMM_SELF` is of `MPI_Init`. Asked again, since that may still come.
+        return Ok(());
+    }
     // SAFETY:
     // - `finalize` ignores its argument.
     let keyval = unsafe { mpi.comm_create_keyval(finalize) }?;
