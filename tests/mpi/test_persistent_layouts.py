@@ -362,3 +362,57 @@ def test_what_cannot_be_is_refused(comm):
     ):
         with pytest.raises(ValueError, match=r"buf"):
             create()
+
+
+@pytest.mark.parametrize("at", LAYOUTS)
+def test_a_reduction_of_equal_blocks_in_place(comm, rng, at):
+    """The tensor holds a block for each rank; the first of them gets the result."""
+    size, rank, n = comm.size, comm.rank, 4
+    dtype = BY_NAME[("int16", "float64", "complex64", "uint8")[at % 4]]
+    place = box(WRITABLE, at + rank, n * size, rng, dtype)
+    for spec in (place.tensor, [place.tensor, n]):
+        request = comm.Reduce_scatter_block_init(MPI.IN_PLACE, spec)
+        for round_ in range(ROUNDS):
+            drawn = rng.integers(0, 5, (size, n * size)).astype(float)
+            place.fill(dtype.encode(drawn[rank]))
+            start(request, round_)
+            request.Wait()
+            place.expect_first(dtype.encode(drawn.sum(0)[n * rank : n * rank + n]))
+        request.Free()
+
+
+def test_a_count_in_place_is_that_of_each_block(comm):
+    short = np.zeros(2 * comm.size - 1, np.int32)
+    with pytest.raises(ValueError, match="reach"):
+        comm.Reduce_scatter_block_init(MPI.IN_PLACE, [short, 2])
+
+
+@pytest.mark.parametrize("at", LAYOUTS)
+@pytest.mark.parametrize("name", ["Scatterv", "Gatherv"])
+def test_no_elements_are_no_message(comm, rng, name, at):
+    """A peer without elements, whose tensor is of any layout, neither waits nor sends."""
+    size, rank, n = comm.size, comm.rank, 4
+    dtype = DTYPES[at % len(DTYPES)]
+    for nobody in range(size):
+        counts = [0 if r == nobody else n for r in range(size)]
+        whole = box(WRITABLE, at + rank, n * size, rng, dtype)
+        mine = box(WRITABLE, at + 1 + rank, n, rng, dtype)
+        many = [whole.tensor, (counts, [n * r for r in range(size)])] if rank == 0 else None
+        one = [mine.tensor, counts[rank]]
+        pair = (many, one) if name == "Scatterv" else (one, many)
+        request = getattr(comm, f"{name}_init")(*pair)
+        for round_ in range(ROUNDS):
+            drawn = values(dtype, size, n * size, rng)
+            whole.fill(drawn[rank])
+            mine.fill(drawn[rank, :n])
+            start(request, round_)
+            request.Wait()
+            if name == "Scatterv":
+                want = drawn[0, n * rank : n * rank + counts[rank]]
+                mine.expect_where(want, np.arange(counts[rank]))
+            elif rank == 0:
+                there = [r for r in range(size) if counts[r]]
+                want = np.concatenate([drawn[r, :n] for r in there] or [drawn[0, :0]])
+                where = [n * r + i for r in there for i in range(n)]
+                whole.expect_where(want, np.array(where, int))
+        request.Free()

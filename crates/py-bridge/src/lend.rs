@@ -24,6 +24,7 @@ use crate::params::{Param, Slots, Takes};
 use crate::post::{self, Post};
 use crate::receipt;
 use crate::repeated::{self, Repeated};
+use crate::sides::Sides;
 use crate::staged;
 use crate::table::{Class, Row};
 use crate::target;
@@ -44,28 +45,6 @@ pub enum Form {
     Types,
     /// Elements of the Datatype whose method it is on the side of this flow, packed bytes on the other.
     Packed(Flow),
-}
-
-/// How the sides of an operation are divided.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sides {
-    /// The send side.
-    pub send: Role,
-    /// The receive side.
-    pub recv: Role,
-    /// Who the blocks are for.
-    pub peers: Peers,
-}
-
-/// Who the blocks of a divided message are for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peers {
-    /// The ranks of the communicator.
-    Ranks,
-    /// The neighbors of a topology.
-    Neighbors,
-    /// The partitions that the caller names.
-    Partitions,
 }
 
 /// What a method gives back.
@@ -327,7 +306,7 @@ impl Side<'_> {
         }
         match form {
             Form::Elements(sides) => {
-                let blocks = sides.of(row, slf, slots, flow)?;
+                let blocks = sides.of(mpi4py, row, slf, slots, flow)?;
                 let direct = || gives_device_memory(mpi4py, row, slf, slots, flow);
                 let exceeds = |bytes| early::exceeds(mpi4py, row, slf, slots, bytes);
                 let asks = Asks {
@@ -337,7 +316,7 @@ impl Side<'_> {
                 elements::lend(mpi4py, name, msg, flow, blocks, &asks, lent)
             }
             Form::Dense(sides) => {
-                let (role, blocks) = sides.of(row, slf, slots, flow)?;
+                let (role, blocks) = sides.of(mpi4py, row, slf, slots, flow)?;
                 let division = Division {
                     blocks,
                     vector: role == Role::Vector,
@@ -363,38 +342,6 @@ impl Side<'_> {
                 packed::lend(mpi4py, name, datatype, msg, flow, lent)
             }
         }
-    }
-}
-
-impl Sides {
-    /// The role of the side with this flow, and how many blocks it has.
-    fn of(
-        self,
-        row: &Row,
-        slf: &Bound<'_, PyAny>,
-        slots: &Slots<'_, '_>,
-        flow: Flow,
-    ) -> PyResult<(Role, usize)> {
-        let role = match flow {
-            Flow::Out => self.send,
-            Flow::In | Flow::Through => self.recv,
-        };
-        if matches!(role, Role::Whole | Role::Absent) {
-            return Ok((role, 0));
-        }
-        let peers = match (self.peers, flow) {
-            (Peers::Neighbors, Flow::Out) => slf.getattr("outdegree")?.extract()?,
-            (Peers::Neighbors, _) => slf.getattr("indegree")?.extract()?,
-            (Peers::Ranks, _) if slf.getattr("is_inter")?.is_truthy()? => {
-                slf.getattr("remote_size")?.extract()?
-            }
-            (Peers::Ranks, _) => slf.getattr("size")?.extract()?,
-            (Peers::Partitions, _) => match given(row, slots, "partitions") {
-                Some(partitions) => partitions.extract()?,
-                None => 0,
-            },
-        };
-        Ok((role, peers))
     }
 }
 

@@ -70,6 +70,7 @@ pub mod registry;
 pub mod repeated;
 pub mod request;
 pub mod several;
+pub mod sides;
 pub mod site;
 pub mod snapshot;
 pub mod spans;

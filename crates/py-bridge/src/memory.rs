@@ -203,7 +203,9 @@ impl<'py> Said<'_, 'py> {
         lent.addresses.push(view.data() as usize);
         let shape = Shaped::new(self.mpi4py.mpi(), &part, self.received()).map_err(core)?;
         let bytes = Bytes::untyped(view.data(), view.itemsize());
-        self.one(bytes, loan, Described::Shaped(shape), lent)
+        // No elements are none of the Datatype: MPICH takes one of no size for a message, which nobody sends.
+        let count = i64::from(part.count() != 0);
+        self.described(bytes, count, loan, Described::Shaped(shape), lent)
     }
 
     /// Memory as it lies, in elements of the caller's Datatype or of the tensor's dtype.
@@ -336,13 +338,14 @@ impl<'py> Said<'_, 'py> {
         let moat = Moat::new(self.mpi4py.mpi(), start, room.bytes());
         let moat = moat.map_err(|error| errors::operation(self.py, error))?;
         let bytes = Bytes::untyped(start, room.bytes());
-        self.one(bytes, loan, Described::Moat(moat), lent)
+        self.described(bytes, 1, loan, Described::Moat(moat), lent)
     }
 
-    /// Memory as one of its own Datatype.
-    fn one(
+    /// Memory as so many of its own Datatype.
+    fn described(
         &self,
         bytes: Bytes,
+        count: i64,
         loan: Loan,
         described: Described,
         lent: &mut Lent,
@@ -350,7 +353,7 @@ impl<'py> Said<'_, 'py> {
         let datatype = self.mpi4py.datatype_object(self.py, described.datatype())?;
         let cargo = Cargo::raw(loan.split().1, Intent::of(self.flow)).described(described);
         let buffer = lent.lend(self.py, Borrowed::lending(bytes, cargo))?;
-        elements::spec(buffer, Counts::One(1), datatype)
+        elements::spec(buffer, Counts::One(count), datatype)
     }
 }
 

@@ -6,9 +6,10 @@ use super::{Body, Class, OP, PAIR, RANK, RECV, RECVBUF, ROOT, Row, SEND, SENDBUF
 use super::{SOURCE, STATUS, may, need};
 use crate::collective::Role;
 use crate::lane::{OneSided, Short};
-use crate::lend::{Form, Gives, Lend, Peers, Sides};
+use crate::lend::{Form, Gives, Lend};
 use crate::params::{Default, Param, Takes};
 use crate::post::Post;
+use crate::sides::{Peers, Sides};
 
 const fn row(
     class: Class,
