@@ -180,6 +180,7 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
         comm_get_errhandler(comm);
         comm_call_errhandler(comm, 0);
         errhandler_free(&mut { handler });
+        startall(&mut [request]);
         wait(&mut { request }, status);
         test(&mut { request }, status);
         waitall(&mut [request], status);
@@ -227,6 +228,7 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
         iallgatherv(from, count, dt, to, &[count], &[count], dt, comm);
         ialltoall(from, count, dt, to, count, dt, comm);
         ialltoallv(from, &[count], &[count], dt, to, &[count], &[count], dt, comm);
+        ialltoallw(from, (&[1], &[0], &[dt]), to, (&[1], &[0], &[dt]), comm);
         ireduce(from, to, count, dt, op, 0, comm);
         iallreduce(from, to, count, dt, op, comm);
         iscan(from, to, count, dt, op, comm);
@@ -238,6 +240,7 @@ fn try_all(mpi: &Mpi, count: i64, told: &mut Told) {
         recv(to, count, dt, 0, 0, comm, status);
         irecv(to, count, dt, 0, 0, comm);
         sendrecv(from, count, dt, 0, 0, to, count, dt, 0, 0, comm, status);
+        isendrecv(from, 1, dt, 0, 0, to, 1, dt, 0, 0, comm);
         sendrecv_replace(to, count, dt, 0, 0, 0, 0, comm, status);
         buffer_attach(to, count);
         buffer_detach();
