@@ -333,14 +333,11 @@ class Request(Together, Made, mpi.Request, metaclass=StandIn):
 
 
 class Prequest(Together, Made, mpi.Prequest, metaclass=StandIn):
-    """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too.
-
-    It is left to this method where something else is to be done than to start them
-    (`_native.set_classes`).
-    """
+    """An `mpi4py.MPI.Prequest` whose `Startall` starts those of tensors too."""
 
     __slots__ = ()
 
+    # Called where something else is to be done than to start them (`_native.set_classes`).
     @classmethod
     def Startall(cls, requests: "Sequence[mpi.Prequest]") -> None:
         """Start a collection of persistent requests."""
