@@ -179,7 +179,7 @@ def test_what_is_widened_is_not_there_all_at_once(comm, call):
     sum_many(ours, call, (8 << 20) + 5)
     more = sum_many(ours, call, (40 << 20) + 5)
     # One side widened as a whole is 160 MiB; MPICH takes two slices of 32 MiB itself, besides ours.
-    assert more < 128 << 20
+    assert more < 144 << 20
     ours.Free()
 
 
