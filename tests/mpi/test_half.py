@@ -4,6 +4,8 @@ doesn't matter and a second rounding shows. Oracle: the formats' own definition 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -145,7 +147,7 @@ def reset_peak():
 
 
 def sum_many(ours, call, n):
-    """Add up n 16-bit floats by the library and judge it; how many bytes more that took at most."""
+    """Add up n 16-bit floats by the library and judge it; the bytes there were before, and most."""
     pattern = np.arange(n, dtype=np.uint8) % 7
 
     def sent(rank):
@@ -168,7 +170,7 @@ def sum_many(ours, call, n):
     after = peak()
     want = torch.full_like(out, -1) if factor is None else sent(0) * factor
     assert torch.equal(out, want)
-    return 0 if before is None or after is None else after - before
+    return (0, 0) if before is None or after is None else (before, after)
 
 
 @pytest.mark.parametrize("call", ["Allreduce", "Exscan", "in place"])
@@ -177,9 +179,16 @@ def test_what_is_widened_is_not_there_all_at_once(comm, call):
     ours = dlmpi.wrap(comm.Dup(), allreduce="mpi")
     # What is kept from call to call is there after this one.
     sum_many(ours, call, (8 << 20) + 5)
-    more = sum_many(ours, call, (40 << 20) + 5)
-    # One side widened as a whole is 160 MiB; MPICH takes two slices of 32 MiB itself, besides ours.
-    assert more < 144 << 20
+    # One side widened as a whole is 160 MiB, each time; the libraries take slices of 32 MiB
+    # themselves besides ours, Intel MPI sometimes one more: the least of some calls is judged.
+    start, least = None, math.inf
+    for _ in range(10):
+        before, most = sum_many(ours, call, (40 << 20) + 5)
+        start = before if start is None else start  # what one call keeps counts in the next
+        least = min(least, most - start)
+        if comm.allreduce(least < 128 << 20, MPI.LAND):
+            break
+    assert least < 128 << 20
     ours.Free()
 
 

@@ -43,13 +43,8 @@ def joined(comm, partner):
 @contextmanager
 def met(comm, partner):
     """Of a port."""
-    try:
-        port = MPI.Open_port()
-    except MPI.Exception as error:
-        port = error
+    port = MPI.Open_port()
     theirs = comm.sendrecv(port, partner, 0, None, partner, 0)
-    if isinstance(port, Exception):
-        pytest.skip(f"this MPI opens no port: {port}")
     low = comm.rank < partner
     made = MPI.COMM_SELF.Accept(port) if low else MPI.COMM_SELF.Connect(theirs)
     MPI.Close_port(port)

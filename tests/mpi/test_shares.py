@@ -194,9 +194,8 @@ def test_what_the_root_gets_is_a_copy(group, make):
         assert all(one is not sent and one is not many[RANK] for one in every or [])
 
 
-@pytest.mark.parametrize("length", [5, 5000])
-def test_some_ranks_have_a_pickle_of_their_own(group, length):
-    """It is theirs alone: what they give and what they get passes through it."""
+def noting():
+    """A pickle of one's own, and what passes through it."""
     passed = []
 
     def dumps(obj, protocol=None):
@@ -207,6 +206,13 @@ def test_some_ranks_have_a_pickle_of_their_own(group, length):
         passed.append("loaded")
         return pickle.loads(data)
 
+    return passed, dumps, loads
+
+
+@pytest.mark.parametrize("length", [5, 5000])
+def test_some_ranks_have_a_pickle_of_their_own(group, length):
+    """It is theirs alone: what they give and what they get passes through it."""
+    passed, dumps, loads = noting()
     own = RANK % 2 == 1
     if own:
         MPI.pickle.__init__(dumps, loads)
@@ -226,16 +232,7 @@ def test_some_ranks_have_a_pickle_of_their_own(group, length):
 @pytest.mark.parametrize("length", [5, 5000])
 def test_all_collectives_pass_through_a_pickle_of_ones_own(group, length):
     """Also what needs no copy, and what this rank sends to itself."""
-    passed = []
-
-    def dumps(obj, protocol=None):
-        passed.append(obj)
-        return pickle.dumps(obj, protocol)
-
-    def loads(data):
-        passed.append("loaded")
-        return pickle.loads(data)
-
+    passed, dumps, loads = noting()
     own = RANK == SIZE - 1
     mine = [text(length, rank) for rank in range(SIZE)]
     if own:

@@ -28,7 +28,7 @@ ROUNDS = 3
 #: How often that is repeated while more objects are alive than before.
 TRIES = 4
 #: Seconds until what is left to the engine, or to MPI's own progress, must be over.
-LATE = 2.0
+LATE = 5.0
 
 
 def strided(comm: Any) -> None:
@@ -95,15 +95,18 @@ def main() -> None:
 
         rounds(1)
         after = alive(faults)
-        # Some rooms for messages are kept by their addresses, which change: a leak never ends.
-        for _ in range(TRIES):
+        for turn in range(TRIES):
             before = after
             rounds(ROUNDS)
             after = settled(faults, before)
-            if world.allreduce(after == before, MPI.LAND):
+            # The Datatypes of some rooms for messages are kept by address, which may be another
+            # one each time; a leak never ends. Nothing else is kept.
+            others = {kind: after[kind] - before[kind] for kind in KINDS if kind != "datatypes"}
+            even = after == before
+            if any(others.values()) or (not even and turn == TRIES - 1):
+                print(f"{world.rank} {title}: {before} became {after}", flush=True)
+            if world.allreduce(even, MPI.LAND):
                 break
-        if after != before:
-            print(f"{world.rank} {title}: {before} became {after}", flush=True)
         world.Barrier()
     print(f"{world.rank} made {made(faults)}", flush=True)
 

@@ -112,6 +112,39 @@ unsafe extern "C" fn entry<const ROW: usize>(
     })
 }
 
+/// A call of a fast method with keywords that is carried out by `body`, which gets what it is called on and its arguments.
+/// `body` runs without the count that `attach` keeps: what drops objects attaches itself.
+///
+/// # Safety
+/// - The contract of a fast method with keywords: attached, `nargs` arguments and one per name in `kwnames` alive during the
+///   call, as is `slf`, the object or class.
+#[inline]
+pub(crate) unsafe fn called(
+    (name, params): (&str, &[Param]),
+    (slf, args): (*mut ffi::PyObject, *const *mut ffi::PyObject),
+    nargs: ffi::Py_ssize_t,
+    kwnames: *mut ffi::PyObject,
+    body: impl FnOnce(&Bound<'_, PyAny>, &Slots<'_, '_>) -> PyResult<Py<PyAny>>,
+) -> *mut ffi::PyObject {
+    // SAFETY:
+    // - the caller's promise.
+    let py = unsafe { Python::assume_attached() };
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        let mut slots = Slots::default();
+        // SAFETY:
+        // - CPython holds it and the arguments during the call; this is the contract of the calling convention.
+        let slf = unsafe {
+            sort_into(py, name, params, args, count(nargs), kwnames, &mut slots)?;
+            Borrowed::from_ptr(py, slf)
+        };
+        body(&slf, &slots)
+    }));
+    match called {
+        Ok(Ok(value)) => value.into_ptr(),
+        other => Python::attach(|py| hand_back(py, other)),
+    }
+}
+
 /// What CPython gets of a call: a new reference, or NULL with an exception set, also after a panic.
 pub(crate) fn hand_back(
     py: Python<'_>,

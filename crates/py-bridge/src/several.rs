@@ -1,7 +1,6 @@
 //! `Waitall` and `Startall` as real class methods: no Python frame between the caller and MPI. What is not plain is left to
 //! the class's own methods, which are written in Python.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use pyo3::ffi;
@@ -10,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyType};
 
 use crate::errors;
-use crate::method::{Entry, define_of_class, hand_back};
-use crate::params::{Param, Slots, Takes, sort_into};
+use crate::method::{Entry, called, define_of_class};
+use crate::params::{Param, Slots, Takes};
 use crate::together::{self, Waited};
 
 const fn param(name: &'static str, required: bool) -> Param {
@@ -116,34 +115,20 @@ unsafe fn call(
     nargs: ffi::Py_ssize_t,
     kwnames: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
+    let body = |cls: &Bound<'_, PyAny>, slots: &Slots<'_, '_>| match all {
+        All::Wait => wait(cls, slots),
+        All::Start => start(cls, slots),
+    };
     // SAFETY:
-    // - CPython calls it attached. What is done without the count that `attach` keeps drops no object that needs it.
-    let py = unsafe { Python::assume_attached() };
-    let called = catch_unwind(AssertUnwindSafe(|| {
-        let mut slots = Slots::default();
-        // SAFETY:
-        // - CPython holds the class and the arguments during the call; this is the contract of the calling convention.
-        let cls = unsafe {
-            let nargs = usize::try_from(nargs).unwrap_or(0);
-            sort_into(
-                py,
-                all.name(),
-                all.params(),
-                args,
-                nargs,
-                kwnames,
-                &mut slots,
-            )?;
-            Borrowed::from_ptr(py, cls)
-        };
-        match all {
-            All::Wait => wait(&cls, &slots),
-            All::Start => start(&cls, &slots),
-        }
-    }));
-    match called {
-        Ok(Ok(value)) => value.into_ptr(),
-        other => Python::attach(|py| hand_back(py, other)),
+    // - the caller's promise.
+    unsafe {
+        called(
+            (all.name(), all.params()),
+            (cls, args),
+            nargs,
+            kwnames,
+            body,
+        )
     }
 }
 

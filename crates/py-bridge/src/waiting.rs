@@ -1,7 +1,6 @@
 //! `Wait` and `Test` of a request of a message that is received, as real method descriptors: no Python frame between the
 //! caller and MPI. What is not plain is left to the class's own methods, which are written in Python.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use mpi_runtime::StatusBuf;
@@ -10,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyType};
 
 use crate::errors;
-use crate::method::{Entry, define, hand_back};
+use crate::method::{Entry, called, define};
 use crate::mpi4py::Mpi4py;
-use crate::params::{Param, Slots, Takes, sort_into};
+use crate::params::{Param, Slots, Takes};
 
 const PARAMS: &[Param] = &[Param {
     name: "status",
@@ -85,36 +84,24 @@ unsafe fn call(
     nargs: ffi::Py_ssize_t,
     kwnames: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY:
-    // - CPython calls it attached. What is done without the count that `attach` keeps drops no object.
-    let py = unsafe { Python::assume_attached() };
     let name = match until {
         Until::Done => "Wait",
         Until::Asked => "Test",
     };
-    let called = catch_unwind(AssertUnwindSafe(|| {
-        let mut slots = Slots::default();
-        // SAFETY:
-        // - CPython holds `slf` and the arguments during the call; this is the contract of the calling convention.
-        let slf = unsafe {
-            let nargs = usize::try_from(nargs).unwrap_or(0);
-            sort_into(py, name, PARAMS, args, nargs, kwnames, &mut slots)?;
-            Borrowed::from_ptr(py, slf)
-        };
-        // SAFETY:
-        // - CPython has found it to be of the descriptor's class.
-        match unsafe { plain(until, &slf, &slots) }? {
-            Some(done) => Ok(PyBool::new(py, done).to_owned().into_any().unbind()),
-            None => Python::attach(|py| {
-                let own = OWN[until as usize].get().ok_or_else(errors::unbound)?;
-                own.call1(py, (&*slf, slots[0].as_deref()))
-            }),
-        }
-    }));
-    match called {
-        Ok(Ok(value)) => value.into_ptr(),
-        other => Python::attach(|py| hand_back(py, other)),
-    }
+    // SAFETY:
+    // - CPython has found it to be of the descriptor's class.
+    let body = |slf: &Bound<'_, PyAny>, slots: &Slots<'_, '_>| match unsafe {
+        plain(until, slf, slots)
+    }? {
+        Some(done) => Ok(PyBool::new(slf.py(), done).to_owned().into_any().unbind()),
+        None => Python::attach(|py| {
+            let own = OWN[until as usize].get().ok_or_else(errors::unbound)?;
+            own.call1(py, (slf, slots[0].as_deref()))
+        }),
+    };
+    // SAFETY:
+    // - the caller's promise.
+    unsafe { called((name, PARAMS), (slf, args), nargs, kwnames, body) }
 }
 
 /// What MPI says, where nothing else is to be done.

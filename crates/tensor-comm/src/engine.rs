@@ -312,7 +312,7 @@ mod tests {
     use crate::brief::Brief;
 
     /// Never ends.
-    struct Never;
+    pub(super) struct Never;
 
     impl Job for Never {
         fn advance(&mut self) -> Result<Step> {

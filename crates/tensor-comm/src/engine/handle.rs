@@ -274,18 +274,7 @@ mod tests {
     use super::*;
     use crate::brief::Brief;
     use crate::engine::operation::Job;
-
-    struct Never;
-
-    impl Job for Never {
-        fn advance(&mut self) -> Result<Step> {
-            Ok(Step::Idle)
-        }
-
-        fn ended(&mut self) -> bool {
-            false
-        }
-    }
+    use crate::engine::tests::Never;
 
     /// Ends at its third step.
     struct Third(u32);
