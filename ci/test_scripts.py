@@ -38,9 +38,14 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
     assert from_cargo(output) == Tally(7, 2, 1)
 
 
+def test_cargo_failures_are_named():
+    output = "test a::b ... ok\ntest a::c ... FAILED\ntest src/d.rs - d (line 7) ... FAILED\n"
+    assert from_cargo(output).names == ("a::c", "src/d.rs - d (line 7)")
+
+
 def test_a_test_passes_when_it_passes_on_every_rank(tmp_path):
     case = '<testcase classname="tests.mpi.a" name="{}">{}</testcase>'
-    skipped, failed = "<skipped/>", "<failure>no</failure>"
+    skipped, failed = "<skipped/>", '<failure message="one&#10;two">no</failure>'
     ranks = [
         [("both", ""), ("one", ""), ("aside", skipped), ("odd", skipped)],
         [("both", ""), ("one", failed), ("aside", skipped), ("odd", "<error/>")],
@@ -50,7 +55,10 @@ def test_a_test_passes_when_it_passes_on_every_rank(tmp_path):
         body = "".join(case.format(*row) for row in rows)
         files.append(tmp_path / f"r.{rank}.xml")
         files[-1].write_text(f"<testsuites><testsuite>{body}</testsuite></testsuites>")
-    assert from_junit(files) == Tally(passed=1, failed=2, skipped=1)
+    counted = from_junit(files)
+    assert counted == Tally(passed=1, failed=2, skipped=1)
+    assert counted.names == ("tests.mpi.a::one: one", "tests.mpi.a::odd")
+    assert (counted + Tally(names=("more",))).names[2:] == ("more",)
 
 
 @pytest.mark.parametrize(
