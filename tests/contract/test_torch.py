@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -298,4 +300,62 @@ def test_torch_is_asked_by_methods_once_and_no_more():
     """Where a tensor's bits and its storage's bytes lie is found out; then they are read there."""
     command = [sys.executable, "-c", ASKED]
     done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+DESCRIBED = """
+import ctypes
+import random
+import torch
+from support import capsules
+
+asked = []
+view = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+table = capsules.pointer(torch.Tensor.__dlpack_c_exchange_api__, b"dlpack_exchange_api")
+words = (ctypes.c_void_p * 7).from_buffer_copy((ctypes.c_char * 56).from_address(table))
+real = view(words[5])
+
+@view
+def counted(tensor, out):
+    asked.append(tensor)
+    return real(tensor, out)
+
+words[5] = ctypes.cast(counted, ctypes.c_void_p).value
+torch.Tensor.__dlpack_c_exchange_api__ = capsules.plain_capsule(
+    ctypes.addressof(words), b"dlpack_exchange_api"
+)
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+libc.malloc.argtypes = [ctypes.c_size_t]
+
+def leave(byte):
+    blocks = [(libc.malloc(size), size) for size in range(32, 512, 16) for _ in range(8)]
+    for block, size in blocks:
+        ctypes.memset(block, byte, size)
+        libc.free(block)
+
+import dlmpi
+from dlmpi import MPI
+for _ in range(100):
+    leave(random.randrange(256))
+    dlmpi.allreduce_many([torch.ones(5)], comm=MPI.COMM_SELF)
+assert len(asked) == 1, len(asked)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch is asked by methods"
+)
+def test_torch_describes_one_of_many_alike():
+    """Bits that torch leaves as they were in memory make no tensor another kind."""
+    command = [sys.executable, "-c", DESCRIBED]
+    tests = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
+    done = subprocess.run(
+        command,
+        check=False,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": tests},
+    )
     assert done.returncode == 0, done.stderr

@@ -73,6 +73,12 @@ _valid.restype, _valid.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_
 _pointer = _api.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
 
+
+def pointer(capsule: object, name: bytes) -> int:
+    """Return the address that a capsule of this name holds."""
+    return _pointer(id(capsule), name)
+
+
 # What is exported and not yet deleted, by address: keeps the memory alive, as a manager would.
 _alive: dict[int, Any] = {}
 
