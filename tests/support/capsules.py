@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -155,12 +155,16 @@ def alive() -> int:
     return len(_alive)
 
 
-def wait_until_alive(number: int, seconds: float = 30.0) -> None:
+def wait_until_alive(
+    number: int, seconds: float = 30.0, meanwhile: Callable[[], None] | None = None
+) -> None:
     """Who waits for an operation may be told of its end a moment before its memory is let go."""
     end = time.monotonic() + seconds
     while alive() != number:
         assert time.monotonic() < end, f"{alive()} managed tensors are alive, expected {number}"
         time.sleep(0.001)
+        if meanwhile is not None:
+            meanwhile()
 
 
 _names: list[bytes] = []
