@@ -149,9 +149,10 @@ fn is_one_step(agreed: &Agreed, dtype: DType) -> bool {
 fn worth_sharing(agreed: &Agreed, dtype: DType) -> bool {
     let bytes = bytes(agreed, dtype);
     if (agreed.facts.standing.place, agreed.facts.choice) == (Place::Crowded, Choice::Auto) {
-        // The steps of a chunk wait for cores as well, so only what is one chunk is worth them.
+        // The steps of a chunk wait for cores as well, so only what is one chunk is worth them. What the library adds up
+        // itself is faster there if it is short, what is widened for it is not.
         let least = match agreed.facts.family {
-            Family::OpenMpi => 1 << 10,
+            Family::OpenMpi if kernels::widen(dtype).is_none() => 1 << 10,
             _ => 0,
         };
         return agreed.kind == CallKind::Allreduce
@@ -357,6 +358,11 @@ mod tests {
         };
         let agreed = agreed_with((Allreduce, DType::F32, 256 << 10), 4, blind, Family::Mpich);
         assert_eq!(algorithm(&agreed, DType::F32, ReduceOp::Sum), Library);
+        // What a library would be given as float32.
+        for dtype in [DType::F16, DType::BF16] {
+            let agreed = agreed_with((Allreduce, dtype, 8), 3, standing, Family::OpenMpi);
+            assert_eq!(algorithm(&agreed, dtype, ReduceOp::Sum), Shared);
+        }
     }
 
     #[test]
