@@ -293,14 +293,25 @@ assert not asked, asked
 """
 
 
-@pytest.mark.skipif(
+read_where_it_lies = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch is asked by methods"
 )
+
+
+def succeed(source):
+    """In a process of its own, which finds the tests' support."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
+    command, env = [sys.executable, "-c", source], os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(
+        command, check=False, text=True, capture_output=True, timeout=120, env=env
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@read_where_it_lies
 def test_torch_is_asked_by_methods_once_and_no_more():
     """Where a tensor's bits and its storage's bytes lie is found out; then they are read there."""
-    command = [sys.executable, "-c", ASKED]
-    done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    succeed(ASKED)
 
 
 DESCRIBED = """
@@ -343,19 +354,7 @@ assert len(asked) == 1, len(asked)
 """
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch is asked by methods"
-)
+@read_where_it_lies
 def test_torch_describes_one_of_many_alike():
     """Bits that torch leaves as they were in memory make no tensor another kind."""
-    command = [sys.executable, "-c", DESCRIBED]
-    tests = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
-    done = subprocess.run(
-        command,
-        check=False,
-        text=True,
-        capture_output=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": tests},
-    )
-    assert done.returncode == 0, done.stderr
+    succeed(DESCRIBED)

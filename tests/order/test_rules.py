@@ -443,6 +443,7 @@ def test_a_persistent_operation_waits_when_it_is_made(
 
 
 def any_operation() -> None:
+    """What looks at dropped requests when it starts."""
     received = dlmpi.MPI.COMM_SELF.Irecv(np.empty(1), 0)
     dlmpi.MPI.COMM_SELF.Send(np.ones(1), 0)
     received.Wait()
@@ -484,7 +485,7 @@ def test_memory_is_held_until_the_operation_has_ended(
             request.Wait()
             del request
         comm.Barrier()
-        # What is dropped is looked at by later operations, and may take until one of those.
+        # What is dropped is looked at by later operations, and may end after the first of those.
         gc.collect()
         capsules.wait_until_alive(0, meanwhile=any_operation)
 

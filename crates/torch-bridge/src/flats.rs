@@ -5,7 +5,7 @@
 //!
 //! The dispatch keys say what a tensor is to torch: its backend and layout, lazy bits, wrappers of transforms. The words that all
 //! ordinary storages share tell them from those that are copied when they are written. Bits that torch never writes hold
-//! what was in that memory before, so they are found and left out.
+//! what was in that memory before, so they are left out (`written.rs`).
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -17,6 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 
 use crate::fields::{Fields, STORAGE_WORDS, TENSOR_WORDS, compared, inner, only, word};
+use crate::written::written;
 
 /// Most programs have tensors of few kinds; what comes later is asked about.
 const KINDS: usize = 16;
@@ -61,17 +62,14 @@ alike = [ones(5, 3), ones(7, 11), ones(2, 4, 9), ones(100)[13:], ones(6, 5)[2:],
 held = alike[0][:]
 others = [ones(5, 3, dtype=torch.float64), ones(5, 3, dtype=torch.int32), ones(5, 3).t(), ones(5, 3, device='meta')]
 lazy = ones(9)._lazy_clone()
-def sample():
-    t = ones(5, 3)
+def row(t):
     return t, t._cdata, t.untyped_storage(), t.untyped_storage()._cdata
-alike = [(t, t._cdata, t.untyped_storage(), t.untyped_storage()._cdata, t.numel(), t.storage_offset()) for t in alike]
+def sample():
+    return row(ones(5, 3))
+alike = [(*row(t), t.numel(), t.storage_offset()) for t in alike]
 others = [(t, t._cdata) for t in others]
 lazy = (lazy.untyped_storage(), lazy.untyped_storage()._cdata)
 ";
-
-/// What memory holds before torch gets it. A number or an address that changes with them by chance is none that all
-/// tensors share.
-const FILLINGS: [u8; 8] = [0, 0xff, 0xff, 0, 0xff, 0, 0, 0xff];
 
 impl Places {
     /// Where this torch has them, if it is sure.
@@ -211,7 +209,7 @@ fn find(py: Python<'_>, fields: Fields) -> PyResult<Option<Places>> {
     let place = |told: fn(&Told) -> u64| {
         only((0..TENSOR_WORDS).filter(|&at| tensors.iter().all(|row| row.0[at] == told(row))))
     };
-    let Some((tensor_bits, storage_bits)) = written(&made)? else {
+    let Some((tensor_bits, storage_bits)) = written(&get("sample")?)? else {
         return Ok(None);
     };
     let kind = only((0..TENSOR_WORDS).filter(|&at| {
@@ -246,50 +244,4 @@ fn find(py: Python<'_>, fields: Fields) -> PyResult<Option<Places>> {
         }),
         _ => None,
     })
-}
-
-/// The bits of tensors' and of storages' words that torch writes: the others are as they were in the memory that torch is
-/// given, whichever that is.
-fn written(
-    made: &Bound<'_, PyDict>,
-) -> PyResult<Option<([u64; TENSOR_WORDS], [u64; STORAGE_WORDS])>> {
-    let sample = made
-        .get_item("sample")?
-        .ok_or_else(|| crate::fields::missing("sample"))?;
-    let (mut tensor, mut storage) = ([0; TENSOR_WORDS], [0; STORAGE_WORDS]);
-    // Memory that is in use is not given again.
-    let mut kept = Vec::new();
-    for filling in FILLINGS {
-        fill_freed(filling);
-        let row: Bound<'_, PyAny> = sample.call0()?;
-        type Row<'py> = (Bound<'py, PyAny>, u64, Bound<'py, PyAny>, u64);
-        let (object, told, below, below_told): Row<'_> = row.extract()?;
-        let (Some(words), Some(below)) = (
-            compared::<TENSOR_WORDS>(&object, told),
-            compared::<STORAGE_WORDS>(&below, below_told),
-        ) else {
-            return Ok(None);
-        };
-        let filled = u64::from_ne_bytes([filling; 8]);
-        let seen = tensor.iter_mut().chain(&mut storage);
-        for (bits, word) in seen.zip(words.iter().chain(&below)) {
-            *bits |= word ^ filled;
-        }
-        kept.push(row);
-    }
-    drop(kept);
-    Ok(Some((tensor, storage)))
-}
-
-/// Memory that is free, and that the next objects are likely to get, holds this byte.
-fn fill_freed(byte: u8) {
-    let filled = |size| {
-        // Memory that comes as zeros is another.
-        let mut block = Vec::with_capacity(size);
-        block.resize(size, byte);
-        block
-    };
-    let sizes = (2..64).flat_map(|n| [16 * n; 8]);
-    let blocks: Vec<Vec<u8>> = sizes.map(filled).collect();
-    drop(std::hint::black_box(blocks));
 }
