@@ -29,6 +29,7 @@ use std::sync::Arc;
 use mpi_runtime::{Datatype, Mpi, Request, StatusArray};
 use smallvec::SmallVec;
 
+use crate::copying::copy;
 use crate::error::{Error, Result};
 use crate::ground::peers::Peers;
 use crate::scratch::Scratch;
@@ -363,7 +364,7 @@ impl<D: Deref<Target = Direct>> Flight<D> {
                     Stage::End => {
                         if let Output::Owned(home, true) = self.call.output {
                             let bytes = self.call.owned() * self.call.wire.bytes;
-                            std::ptr::copy_nonoverlapping(self.results, home, bytes);
+                            copy(self.results, home, bytes);
                         }
                         if let Some(last) = chunks.checked_sub(1) {
                             self.turn(last);

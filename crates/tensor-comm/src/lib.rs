@@ -26,6 +26,7 @@ mod brief;
 mod call;
 mod collective;
 mod comm;
+mod copying;
 mod counted;
 mod direct;
 pub mod engine;

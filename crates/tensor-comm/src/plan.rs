@@ -4,6 +4,7 @@ use mpi_runtime::{CountArrays, Request};
 
 use crate::call::CallKind;
 use crate::comm::Comm;
+use crate::copying::copy;
 use crate::counted::Derived;
 use crate::direct::{Direct, Shared};
 use crate::error::{Result, value_error};
@@ -237,7 +238,7 @@ impl Plan {
         }
         // SAFETY:
         // - both hold this rank's result, and scratch memory is never the tensor's.
-        unsafe { std::ptr::copy_nonoverlapping(result.ptr(), self.native.recv.ptr, own) };
+        unsafe { copy(result.ptr(), self.native.recv.ptr, own) };
         Ok(())
     }
 

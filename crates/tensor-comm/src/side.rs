@@ -11,6 +11,7 @@ mod sliced;
 use dlpack_core::{DType, View};
 use smallvec::SmallVec;
 
+use crate::copying::copy;
 use crate::error::{Result, value_error};
 use crate::host::{Elements, Host};
 use crate::kernels;
@@ -305,7 +306,7 @@ impl Side {
             // - without a view the elements follow each other; the rest is promised by the caller.
             None if n > 0 => unsafe {
                 let (from, bytes) = (data.add(start * self.itemsize), n * self.itemsize);
-                std::ptr::copy_nonoverlapping(from, out, bytes);
+                copy(from, out, bytes);
             },
             None => {}
         }
@@ -325,7 +326,7 @@ impl Side {
             // - as above.
             None if n > 0 => unsafe {
                 let (to, bytes) = (data.add(start * self.itemsize), n * self.itemsize);
-                std::ptr::copy_nonoverlapping(from, to, bytes);
+                copy(from, to, bytes);
             },
             None => {}
         }

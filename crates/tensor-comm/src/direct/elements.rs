@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::copying::copy;
+
 /// Consecutive elements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
@@ -55,12 +57,12 @@ impl Elements {
             // SAFETY:
             // - by the caller's promise.
             Elements::Flat(base) => unsafe {
-                std::ptr::copy_nonoverlapping(base.wrapping_add(first), to, bytes);
+                copy(base.wrapping_add(first), to, bytes);
             },
             Elements::Pieces(pieces) => each(pieces, first, bytes, |at, since, n| {
                 // SAFETY:
                 // - by the caller's promise; the part is within the piece.
-                unsafe { std::ptr::copy_nonoverlapping(at, to.wrapping_add(since), n) };
+                unsafe { copy(at, to.wrapping_add(since), n) };
             }),
         }
     }
@@ -75,12 +77,12 @@ impl Elements {
             // SAFETY:
             // - by the caller's promise.
             Elements::Flat(base) => unsafe {
-                std::ptr::copy_nonoverlapping(from, base.wrapping_add(first), bytes);
+                copy(from, base.wrapping_add(first), bytes);
             },
             Elements::Pieces(pieces) => each(pieces, first, bytes, |at, since, n| {
                 // SAFETY:
                 // - by the caller's promise; the part is within the piece.
-                unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(since), at, n) };
+                unsafe { copy(from.wrapping_add(since), at, n) };
             }),
         }
     }

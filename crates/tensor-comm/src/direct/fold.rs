@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 
 use dlpack_core::DType;
 
+use crate::copying::copy;
 use crate::error::{Result, value_error};
 use crate::kernels::{self, Kernel, Narrow, ReduceOp, Widen};
 
@@ -110,7 +111,7 @@ impl Fold {
                     }
                     _ => {
                         if first != out.cast_const() {
-                            std::ptr::copy_nonoverlapping(first, out, n * self.item);
+                            copy(first, out, n * self.item);
                         }
                         rest
                     }
@@ -164,7 +165,7 @@ impl Fold {
             match self.form {
                 Form::Widened { widen, .. } => widen(from, to.cast(), n),
                 Form::Plain(_) if from == to => {}
-                Form::Plain(_) => std::ptr::copy_nonoverlapping(from, to, n * self.item),
+                Form::Plain(_) => copy(from, to, n * self.item),
             }
         }
     }
@@ -194,7 +195,7 @@ impl Fold {
             match self.form {
                 Form::Widened { narrow, .. } => narrow(from.cast(), to, n),
                 Form::Plain(_) if from == to => {}
-                Form::Plain(_) => std::ptr::copy_nonoverlapping(from, to, n * self.item),
+                Form::Plain(_) => copy(from, to, n * self.item),
             }
         }
     }

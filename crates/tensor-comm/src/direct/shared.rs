@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use super::elements::Elements;
 use super::fold::STEP_BYTES;
 use super::{Fold, Geometry, Goal, Output, different};
+use crate::copying::copy;
 use crate::error::{Error, Result};
 use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
 use crate::scratch::Scratch;
@@ -276,7 +277,7 @@ impl Shared {
         if let (Some((home, bytes)), Some(kept)) = (kept, &scratch) {
             // SAFETY:
             // - the results of this rank, kept apart until all contributions had been given.
-            unsafe { std::ptr::copy_nonoverlapping(kept.ptr(), home, bytes) };
+            unsafe { copy(kept.ptr(), home, bytes) };
         }
         turn.made(chunks as u64);
         Ok(())
@@ -346,7 +347,7 @@ impl Shared {
             unsafe {
                 self.fold.combine(&blocks, result, n / self.item);
                 if let Some(kept) = kept.filter(|&kept| kept != result) {
-                    std::ptr::copy_nonoverlapping(result.cast_const(), kept, n);
+                    copy(result.cast_const(), kept, n);
                 }
                 if let (Some((output, first)), None) = (to, home) {
                     output.write(first + at, n, result);

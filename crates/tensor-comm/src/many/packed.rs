@@ -3,6 +3,7 @@
 use dlpack_core::View;
 
 use super::list::{Tensor, Tensors};
+use crate::copying::copy;
 use crate::error::Result;
 use crate::host::Host;
 use crate::pack::{pack, unpack};
@@ -60,7 +61,7 @@ impl<'a> Packed<'a> {
                     }
                     None => {
                         let bytes = place.tensor.bytes();
-                        std::ptr::copy_nonoverlapping(place.tensor.data, place.at, bytes);
+                        copy(place.tensor.data, place.at, bytes);
                     }
                 }
             }
@@ -83,7 +84,7 @@ impl<'a> Packed<'a> {
                     }
                     None => {
                         let bytes = place.tensor.bytes();
-                        std::ptr::copy_nonoverlapping(place.at, place.tensor.data, bytes);
+                        copy(place.at, place.tensor.data, bytes);
                     }
                 }
             }

@@ -1,6 +1,8 @@
 //! The loops over one plane of items, from memory of one form to memory of another.
 //! Refuses to know which of the two is packed, and how many planes there are.
 
+use crate::copying::copy;
+
 /// One axis of a plane: its extent, and the bytes from one step to the next on either side.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
@@ -48,7 +50,7 @@ impl Ends {
     #[inline(always)]
     pub(super) unsafe fn copy(self, n: usize) {
         // SAFETY: the caller vouches for both ends; bytes need no alignment.
-        unsafe { std::ptr::copy_nonoverlapping(self.from, self.to, n) }
+        unsafe { copy(self.from, self.to, n) }
     }
 }
 
