@@ -1,9 +1,11 @@
 //! The seam behind which every array framework sits. Knows none of them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
 use tensor_comm::Flow;
 
 use crate::errors::ExportResult;
@@ -54,20 +56,92 @@ pub trait Exporter: Send + Sync {
     }
 
     /// The elements of `obj`, for writing, where they are as simple as for [`Exporter::flat`], but that what keeps their
-    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] may have to hear.
+    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] has to hear unless `kept` counts the write.
     fn lend_flat(
         &self,
         obj: &Bound<'_, PyAny>,
         _order: &mut StreamOrder,
-        _kept: &mut Vec<Py<PyAny>>,
+        _kept: &mut Kept,
     ) -> Option<Flat> {
         self.flat(obj, Intent::Receive)
     }
+
+    /// Tells that [`Exporter::lend_flat`] is asked of the objects of a tuple in turn, and now of that numbered `at`: what
+    /// those after it are can be fetched meanwhile.
+    #[inline]
+    fn look_ahead(&self, _objects: &Bound<'_, PyTuple>, _at: usize) {}
 
     /// Tells the framework that memory of its tensors was written which was lent by [`Exporter::lend_flat`].
     fn wrote(&self) -> Option<Wrote> {
         None
     }
+}
+
+/// What keeps the memory of objects that are held besides, and counts that it was written.
+#[derive(Debug, Default)]
+pub struct Kept {
+    all: Vec<Py<PyAny>>,
+    counters: Vec<*mut u32>,
+    undisturbed: bool,
+}
+
+impl Kept {
+    /// For a call on at most so many objects that ends before it returns to its caller.
+    pub fn while_blocking(py: Python<'_>, objects: usize) -> Kept {
+        Kept {
+            all: Vec::new(),
+            counters: Vec::with_capacity(objects),
+            undisturbed: is_only_thread(py),
+        }
+    }
+
+    /// Whether nobody can give an object other memory until the end: the only thread of Python waits.
+    #[inline]
+    pub fn is_undisturbed(&self) -> bool {
+        self.undisturbed
+    }
+
+    /// Keeps an object until the end.
+    #[inline]
+    pub fn push(&mut self, object: Py<PyAny>) {
+        self.all.push(object);
+    }
+
+    /// Counts the write of an object here, at the end.
+    ///
+    /// # Safety
+    /// - Nothing disturbs the call, and the counter is there while the object is. All others count it atomically.
+    #[inline]
+    pub unsafe fn will_count(&mut self, counter: *mut u32) {
+        self.counters.push(counter);
+    }
+
+    /// Writes that will be counted.
+    #[inline]
+    pub fn to_count(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// The objects, all of which are held, were written.
+    pub(crate) fn count(&mut self) {
+        for counter in self.counters.drain(..) {
+            // SAFETY:
+            // - by the promise of whom it came from.
+            unsafe { AtomicU32::from_ptr(counter) }.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether Python runs no thread but the main one. (`threading` starts a thread before it says so, so none is missed.)
+fn is_only_thread(py: Python<'_>) -> bool {
+    static COUNT: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let find = || {
+        let module = py.import("_thread").ok()?;
+        module.getattr("_count").ok().map(Bound::unbind)
+    };
+    let others = |count: &Py<PyAny>| count.bind(py).call0()?.extract::<usize>();
+    let count = COUNT.get_or_init(py, find).as_ref();
+    count.is_some_and(|count| others(count).is_ok_and(|others| others == 0))
 }
 
 /// A framework that recognises its own types.

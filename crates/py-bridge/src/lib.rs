@@ -88,7 +88,7 @@ pub mod waiting;
 pub mod watch;
 
 pub use errors::{ExportError, ExportResult};
-pub use framework::{Exporter, Framework, Intent};
+pub use framework::{Exporter, Framework, Intent, Kept};
 pub use loan::Loan;
 pub use order::StreamOrder;
 pub use tensor_comm::lane::Flat;

@@ -10,6 +10,7 @@ use tensor_comm::{Arg, Blocks, Call, Comm, DType, Device, Part, Scratch, View};
 
 use crate::collective::{Collective, Role, operation, refuse_start};
 use crate::errors;
+use crate::framework::Kept;
 use crate::loan::Wrote;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
@@ -113,7 +114,7 @@ impl Side {
 /// What keeps the tensors' memory, and tells of it.
 #[derive(Default)]
 struct Lent {
-    kept: Vec<Py<PyAny>>,
+    kept: Kept,
     /// Dtype and framework of all.
     kind: Option<(DType, &'static str)>,
     wrote: Option<Wrote>,

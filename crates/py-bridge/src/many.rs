@@ -8,7 +8,7 @@ use pyo3::types::{PyTuple, PyType};
 use tensor_comm::{Comm, Error, Tensors};
 
 use crate::collective::operation;
-use crate::framework::{Exporter, Intent};
+use crate::framework::{Exporter, Intent, Kept};
 use crate::loan::{Held, Wrote};
 use crate::order::StreamOrder;
 use crate::{errors, interrupt, mpi4py, registry};
@@ -54,7 +54,7 @@ struct Lent<'py> {
     /// What keeps the memory of those that are more than elements, and tells of it.
     held: Vec<Held>,
     /// What keeps that of the others, besides themselves.
-    kept: Vec<Py<PyAny>>,
+    kept: Kept,
     /// The numbers of those others of which a framework is told.
     told: Vec<(Wrote, Vec<usize>)>,
 }
@@ -76,7 +76,7 @@ impl<'py> Lent<'py> {
         let mut lent = Lent {
             list: Tensors::with_capacity(all.len()),
             held: Vec::new(),
-            kept: Vec::new(),
+            kept: Kept::while_blocking(py, all.len()),
             told: Vec::new(),
             all: all.clone(),
         };
@@ -90,10 +90,14 @@ impl<'py> Lent<'py> {
                     &last.insert((tensor.get_type(), exporter)).1
                 }
             };
+            exporter.look_ahead(&all, i);
+            let to_count = lent.kept.to_count();
             match exporter.lend_flat(&tensor, &mut order, &mut lent.kept) {
                 Some(flat) => {
                     lent.list.push_flat(flat);
-                    lent.will_tell(i, exporter.wrote());
+                    if lent.kept.to_count() == to_count {
+                        lent.will_tell(i, exporter.wrote());
+                    }
                 }
                 None => lent.add(i, &**exporter, &tensor, &mut order)?,
             }
@@ -132,7 +136,13 @@ impl<'py> Lent<'py> {
 
     /// The memory was written: tells each framework as few times as can be.
     fn wrote(self) -> PyResult<()> {
-        let Lent { all, held, .. } = self;
+        let Lent {
+            all,
+            held,
+            mut kept,
+            ..
+        } = self;
+        kept.count();
         let mut done = Held::all_wrote(&held, all.py());
         for (wrote, told) in self.told {
             let told = match told.len() == all.len() {

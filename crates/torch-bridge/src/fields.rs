@@ -3,7 +3,7 @@
 //! comparing objects with what their methods say; where that leaves a doubt, nothing is read.
 //!
 //! Reads two things only: the negative bit, and a storage's first byte and length; `flats.rs` reads more of tensors that
-//! are alike. Writes nothing.
+//! are alike, and `versions.rs` finds where writes are counted. Writes nothing.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,7 @@ impl Fields {
     pub unsafe fn is_negative(&self, tensor: &Bound<'_, PyAny>) -> Option<bool> {
         // SAFETY:
         // - by the caller's promise; this word was found in the inner object of tensors.
-        unsafe { word(inner(tensor)?, self.keys) }.map(|keys| keys & self.negative != 0)
+        Some(unsafe { word(inner(tensor)?, self.keys) } & self.negative != 0)
     }
 
     /// Address of the first byte, and bytes, of a storage; `None` of anything else.
@@ -83,11 +83,19 @@ impl Fields {
             return None;
         }
         // SAFETY:
-        // - it is an instance of torch's own class; these words were found in the inner objects of such.
-        let (first, bytes) = unsafe {
-            let inner = inner(storage)?;
-            (word(inner, self.first)?, word(inner, self.bytes)?)
-        };
+        // - it is an instance of torch's own class.
+        unsafe { self.within(inner(storage)?) }
+    }
+
+    /// The same of a storage's inner object.
+    ///
+    /// # Safety
+    /// - It is one.
+    #[inline]
+    pub(crate) unsafe fn within(&self, storage: *mut u64) -> Option<(usize, usize)> {
+        // SAFETY:
+        // - by the caller's promise; these words were found in the inner objects of storages.
+        let (first, bytes) = unsafe { (word(storage, self.first), word(storage, self.bytes)) };
         // A size that is an expression is a pointer in disguise, marked by its highest bit.
         let bytes = i64::try_from(bytes).ok()?;
         Some((first as usize, bytes as usize))
@@ -111,11 +119,33 @@ pub(crate) unsafe fn inner(object: &Bound<'_, PyAny>) -> Option<*mut u64> {
 /// # Safety
 /// - The object has so many words.
 #[inline]
-pub(crate) unsafe fn word(inner: *mut u64, at: usize) -> Option<u64> {
+pub(crate) unsafe fn word(inner: *mut u64, at: usize) -> u64 {
     // SAFETY:
     // - by the caller's promise; torch's objects are aligned. Another thread may change the word while torch has let
     //   go of the interpreter, so it is read as an atomic.
-    Some(unsafe { AtomicU64::from_ptr(inner.wrapping_add(at)) }.load(Ordering::Relaxed))
+    unsafe { AtomicU64::from_ptr(inner.wrapping_add(at)) }.load(Ordering::Relaxed)
+}
+
+/// Words of a line of the caches.
+pub(crate) const LINE: usize = 8;
+
+/// An address that a word holds.
+#[inline]
+pub(crate) fn pointer<T>(word: u64) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(word as usize)
+}
+
+/// Fetches the line at an address, which may be anything, for what will read it.
+#[inline]
+pub(crate) fn fetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY:
+    // - a prefetch reads nothing that the program could see, and faults nowhere.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
@@ -184,7 +214,7 @@ pub(crate) fn compared<const WORDS: usize>(
     }
     // SAFETY:
     // - it is the inner object, and has so many words.
-    (0..WORDS).map(|at| unsafe { word(inner, at) }).collect()
+    Some((0..WORDS).map(|at| unsafe { word(inner, at) }).collect())
 }
 
 /// The only one there is.

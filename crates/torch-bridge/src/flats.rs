@@ -16,7 +16,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 
-use crate::fields::{Fields, STORAGE_WORDS, TENSOR_WORDS, compared, inner, only, word};
+use crate::fields::{
+    Fields, LINE, STORAGE_WORDS, TENSOR_WORDS, compared, fetch, inner, only, pointer, word,
+};
 use crate::written::written;
 
 /// Most programs have tensors of few kinds; what comes later is asked about.
@@ -38,17 +40,12 @@ pub struct Places {
     shared: [u64; STORAGE_WORDS],
 }
 
-/// The words of tensors that are alike.
+/// The words of tensors that are alike, and what these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Words {
+struct Kind {
     keys: u64,
     kind: u64,
     storage: [u64; STORAGE_WORDS],
-}
-
-#[derive(Debug)]
-struct Kind {
-    words: Words,
     dtype: DType,
 }
 
@@ -78,93 +75,167 @@ impl Places {
         *FOUND.get_or_init(py, || find(py, fields).unwrap_or(None))
     }
 
-    /// The elements of a tensor that is like one of which torch said that it is flat.
+    /// The elements of a tensor that is like one of which torch said that it is flat; `None` also where they reach
+    /// beyond its storage.
     ///
     /// # Safety
-    /// - It is an instance of `torch.Tensor`, and the other its storage.
-    #[inline]
-    pub unsafe fn flat(
-        &self,
-        tensor: &Bound<'_, PyAny>,
-        storage: &Bound<'_, PyAny>,
-    ) -> Option<Flat> {
+    /// - It is an instance of `torch.Tensor`.
+    #[inline(always)]
+    pub unsafe fn flat(&self, tensor: &Bound<'_, PyAny>) -> Option<Flat> {
         // SAFETY:
-        // - by the caller's promise.
-        let (words, data, count) = unsafe { self.read(tensor, storage) }?;
-        let known = KNOWN.iter().map_while(OnceLock::get);
-        let dtype = known.into_iter().find(|kind| kind.words == words)?.dtype;
-        let data = data.checked_add(self.skipped(tensor, dtype)?)?;
-        let data = std::ptr::with_exposed_provenance_mut(data);
-        (count > 0).then_some(Flat { data, count, dtype })
+        // - by the caller's promise; the words were found in the inner objects of tensors.
+        let (inner, keys, kind) = unsafe { self.look(tensor) }?;
+        let alike = |known: &&Kind| (known.keys, known.kind) == (keys, kind);
+        // Lists are mostly of one kind, and programs of few.
+        let known = KNOWN.iter().map_while(OnceLock::get).find(alike)?;
+        // SAFETY:
+        // - as above; such a tensor has a storage, and what holds the tensor keeps that while this thread is attached.
+        let (storage, first, held) = unsafe { self.storage(inner) }?;
+        // SAFETY:
+        // - as above.
+        if unsafe { self.differs(storage, &known.storage) } {
+            return None;
+        }
+        // SAFETY:
+        // - as above.
+        let (count, offset) = unsafe { (word(inner, self.numel), word(inner, self.offset)) };
+        let item = known.dtype.itemsize()?;
+        let since = usize::try_from(offset).ok()?.checked_mul(item)?;
+        let (count, data) = (usize::try_from(count).ok()?, first.checked_add(since)?);
+        let flat = Flat {
+            data: pointer(data as u64),
+            count,
+            dtype: known.dtype,
+        };
+        let inside = count > 0 && since.checked_add(count.checked_mul(item)?)? <= held;
+        inside.then_some(flat)
     }
 
     /// Torch has said that this tensor is flat, and what it is.
     ///
     /// # Safety
-    /// - As for [`Places::flat`].
+    /// - As for [`Places::flat`], and `storage` is its storage.
     #[cold]
     pub unsafe fn learn(&self, tensor: &Bound<'_, PyAny>, storage: &Bound<'_, PyAny>, told: &Flat) {
         // SAFETY:
         // - by the caller's promise.
-        let Some((words, data, count)) = (unsafe { self.read(tensor, storage) }) else {
-            return;
-        };
+        let _ = unsafe { self.learned(tensor, storage, told) };
+    }
+
+    /// # Safety
+    /// - As for [`Places::learn`].
+    unsafe fn learned(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        storage: &Bound<'_, PyAny>,
+        told: &Flat,
+    ) -> Option<()> {
         let dtype = told.dtype;
-        let skipped = self.skipped(tensor, dtype);
-        let at = skipped.and_then(|skipped| data.checked_add(skipped));
-        if (at, count) != (Some(told.data.addr()), told.count) {
-            return;
-        }
-        for place in &KNOWN {
-            if place.get_or_init(|| Kind { words, dtype }).words == words {
-                return;
-            }
-        }
-    }
-
-    /// Bytes of the storage before the tensor's first element.
-    #[inline]
-    fn skipped(&self, tensor: &Bound<'_, PyAny>, dtype: DType) -> Option<usize> {
         // SAFETY:
-        // - the callers promise a tensor; the word was found in the inner object of tensors.
-        let offset = unsafe { word(inner(tensor)?, self.offset) }?;
-        usize::try_from(offset).ok()?.checked_mul(dtype.itemsize()?)
+        // - by the caller's promise, and `extent` has seen that the other is a storage of torch's own; its inner object
+        //   is looked at through the tensor only where it is the same.
+        let (keys, kind, shared, count) = unsafe {
+            let (tensor, keys, kind) = self.look(tensor)?;
+            let (first, _) = self.fields.extent(storage)?;
+            if word(tensor, self.storage) != inner(storage)?.addr() as u64 {
+                return None;
+            }
+            let offset = usize::try_from(word(tensor, self.offset)).ok()?;
+            let data = first.checked_add(offset.checked_mul(dtype.itemsize()?)?)?;
+            if data != told.data.addr() {
+                return None;
+            }
+            let mut shared = self.shared;
+            for (at, bits) in shared.iter_mut().enumerate() {
+                *bits &= word(inner(storage)?, at);
+            }
+            (keys, kind, shared, word(tensor, self.numel))
+        };
+        if usize::try_from(count) != Ok(told.count) {
+            return None;
+        }
+        let known = Kind {
+            keys,
+            kind,
+            storage: shared,
+            dtype,
+        };
+        KNOWN
+            .iter()
+            .any(|place| *place.get_or_init(|| known) == known)
+            .then_some(())
     }
 
-    /// What tells its kind, the address of its storage's first byte, and its elements.
+    /// A tensor's inner object and what tells its kind.
     ///
     /// # Safety
     /// - As for [`Places::flat`].
     #[inline]
-    unsafe fn read(
-        &self,
-        tensor: &Bound<'_, PyAny>,
-        storage: &Bound<'_, PyAny>,
-    ) -> Option<(Words, usize, usize)> {
-        let (first, _) = self.fields.extent(storage)?;
+    unsafe fn look(&self, tensor: &Bound<'_, PyAny>) -> Option<(*mut u64, u64, u64)> {
         // SAFETY:
-        // - by the caller's promise, and `extent` has seen that the other is a storage of torch's own; the words were
-        //   found in the inner objects of such.
+        // - by the caller's promise; the words were found in the inner objects of tensors.
         unsafe {
-            let (tensor, storage) = (inner(tensor)?, inner(storage)?);
-            if word(tensor, self.storage)? != storage.addr() as u64 {
-                return None;
+            let inner = inner(tensor)?;
+            let kind = word(inner, self.kind) & self.kind_bits;
+            Some((inner, word(inner, self.fields.keys), kind))
+        }
+    }
+
+    /// A tensor's storage's inner object, its first byte, and its bytes.
+    ///
+    /// # Safety
+    /// - It is the inner object of a tensor that has a storage.
+    #[inline]
+    unsafe fn storage(&self, tensor: *mut u64) -> Option<(*mut u64, usize, usize)> {
+        // SAFETY:
+        // - by the caller's promise; the words were found in the inner objects of storages.
+        unsafe {
+            let storage = pointer::<u64>(word(tensor, self.storage));
+            let (first, bytes) = (!storage.is_null()).then(|| self.fields.within(storage))??;
+            Some((storage, first, bytes))
+        }
+    }
+
+    /// Whether a storage differs in what those of its kind share.
+    ///
+    /// # Safety
+    /// - It is the inner object of a storage.
+    #[inline]
+    unsafe fn differs(&self, storage: *mut u64, kind: &[u64; STORAGE_WORDS]) -> bool {
+        let words = self.shared.iter().zip(kind).enumerate();
+        words.fold(false, |differs, (at, (bits, known))| {
+            // SAFETY:
+            // - by the caller's promise.
+            let word = unsafe { word(storage, at) };
+            differs | (word & bits != *known)
+        })
+    }
+
+    /// Fetches what [`Places::flat`] will read: of a tensor of which the object is on its way, and of one of which this
+    /// was called before.
+    ///
+    /// # Safety
+    /// - As for [`Places::flat`], for both.
+    #[inline]
+    pub unsafe fn fetch(
+        &self,
+        later: Option<&Bound<'_, PyAny>>,
+        sooner: Option<&Bound<'_, PyAny>>,
+    ) {
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe {
+            if let Some(tensor) = later.and_then(|tensor| inner(tensor)) {
+                (0..TENSOR_WORDS)
+                    .step_by(LINE)
+                    .for_each(|at| fetch(tensor.wrapping_add(at)));
             }
-            let mut shared = self.shared;
-            for (at, bits) in shared
-                .iter_mut()
-                .enumerate()
-                .filter(|(_, bits)| **bits != 0)
-            {
-                *bits &= word(storage, at)?;
+            if let Some(tensor) = sooner.and_then(|tensor| inner(tensor)) {
+                let storage = pointer::<u64>(word(tensor, self.storage));
+                (0..STORAGE_WORDS)
+                    .step_by(LINE)
+                    .for_each(|at| fetch(storage.wrapping_add(at)));
             }
-            let words = Words {
-                keys: word(tensor, self.fields.keys)?,
-                kind: word(tensor, self.kind)? & self.kind_bits,
-                storage: shared,
-            };
-            let count = usize::try_from(word(tensor, self.numel)?).ok()?;
-            Some((words, first, count))
         }
     }
 }

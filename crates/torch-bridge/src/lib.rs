@@ -21,6 +21,8 @@ mod flats;
 #[cfg(feature = "python")]
 mod python;
 #[cfg(feature = "python")]
+mod versions;
+#[cfg(feature = "python")]
 mod written;
 #[cfg(feature = "python")]
 pub use {all_reduce::AllReduce, python::Torch};

@@ -7,7 +7,7 @@ use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
 use py_bridge::loan::Wrote;
 use py_bridge::{
-    ExportError, ExportResult, Exporter, Flat, Framework, Intent, Loan, StreamOrder, call,
+    ExportError, ExportResult, Exporter, Flat, Framework, Intent, Kept, Loan, StreamOrder, call,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,8 +16,9 @@ use pyo3::types::{PyTuple, PyType};
 
 use crate::check;
 use crate::exchange::Exchange;
-use crate::fields::Fields;
+use crate::fields::{Fields, fetch};
 use crate::flats::Places;
+use crate::versions::Versions;
 
 /// PyTorch.
 pub struct Torch;
@@ -39,6 +40,8 @@ impl Framework for Torch {
             forms: CallForms::default(),
             plain: fields.is_some() && is_plain(ty)?,
             places: fields.and_then(|fields| Places::get(ty.py(), fields)),
+            versions: fields.and_then(|_| Versions::get(ty.py())),
+            ty: ty.as_type_ptr().addr(),
         })))
     }
 }
@@ -51,7 +54,13 @@ struct Tensor {
     /// No Python code of a subclass hears of what is asked.
     plain: bool,
     places: Option<Places>,
+    versions: Option<Versions>,
+    /// The type's address.
+    ty: usize,
 }
+
+/// Tensors between one whose words are read and one that is fetched: as many as take as long as memory does.
+const AHEAD: usize = 6;
 
 impl Exporter for Tensor {
     fn framework(&self) -> &'static str {
@@ -79,20 +88,30 @@ impl Exporter for Tensor {
         &self,
         obj: &Bound<'_, PyAny>,
         order: &mut StreamOrder,
-        kept: &mut Vec<Py<PyAny>>,
+        kept: &mut Kept,
     ) -> Option<Flat> {
         let (exchange, fields) = (self.exchange.filter(|_| self.plain)?, self.fields?);
         if order.pins(|| cuda_is_initialized(obj.py())).ok()? {
             return None;
         }
-        // The storage first: nothing may free the memory between the look at it and the hold.
-        let storage = check::storage(obj).ok()?;
         // SAFETY:
         // - the registry gives this exporter instances of torch.Tensor alone.
-        let known = self
-            .places
-            .and_then(|places| unsafe { places.flat(obj, &storage) });
-        let flat = match known {
+        let known = || unsafe { self.places?.flat(obj) };
+        if kept.is_undisturbed()
+            && let Some(flat) = known()
+        {
+            // SAFETY:
+            // - as above; a tensor keeps its counter while nobody gives it another.
+            unsafe {
+                if let Some(counter) = self.versions.and_then(|versions| versions.counter(obj)) {
+                    kept.will_count(counter);
+                }
+            }
+            return Some(flat);
+        }
+        // The storage first: nothing may free the memory between the look at it and the hold.
+        let storage = check::storage(obj).ok()?;
+        let flat = match known() {
             Some(flat) => flat,
             None => self.ask(exchange, fields, obj, &storage)?,
         };
@@ -103,6 +122,21 @@ impl Exporter for Tensor {
         }
         kept.push(storage.unbind());
         Some(flat)
+    }
+
+    #[inline]
+    fn look_ahead(&self, objects: &Bound<'_, PyTuple>, at: usize) {
+        let Some(places) = self.places else { return };
+        let object = |after| objects.get_borrowed_item(at + after * AHEAD).ok();
+        let tensor = |after| object(after).filter(|object| object.get_type_ptr().addr() == self.ty);
+        if let Some(object) = object(3) {
+            for at in [0, 16] {
+                fetch(object.as_ptr().wrapping_byte_add(at));
+            }
+        }
+        // SAFETY:
+        // - they are of the type whose instances the registry gives this exporter.
+        unsafe { places.fetch(tensor(2).as_deref(), tensor(1).as_deref()) };
     }
 
     fn wrote(&self) -> Option<Wrote> {
@@ -238,6 +272,16 @@ fn is_plain(ty: &Bound<'_, PyType>) -> PyResult<bool> {
 
 /// MPI wrote: autograd must know, or it would silently use the overwritten values.
 fn wrote(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let Some(versions) = Versions::get(tensors.py()) else {
+        return tell(tensors);
+    };
+    match versions.count(tensors) {
+        others if others.is_empty() => Ok(()),
+        others => tell(&PyTuple::new(tensors.py(), others)?),
+    }
+}
+
+fn tell(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
     static TELL: PyOnceLock<Tell> = PyOnceLock::new();
     let py = tensors.py();
     let tell = TELL.get_or_try_init(py, || Tell::of(py))?;
