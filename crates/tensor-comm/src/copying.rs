@@ -6,7 +6,9 @@
 //! begins with a page. Those copies are made by vector loads and stores here.
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
+use std::arch::x86_64::{
+    __m256i, _mm_sfence, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
+};
 
 /// Bytes up to which the C library does not take that instruction.
 #[cfg(target_arch = "x86_64")]
@@ -29,7 +31,25 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     if n > SHORT && is_slow(from, to) && is_x86_feature_detected!("avx2") {
         // SAFETY:
         // - by the caller's promise; the processor has the instructions.
-        return unsafe { by_vectors(from, to, n) };
+        return unsafe { by_vectors::<false>(from, to, n) };
+    }
+    // SAFETY:
+    // - by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, n) }
+}
+
+/// Copies `n` bytes past the caches, into memory that another core will read and that it has in its cache: if that is
+/// far, each line that is written would be waited for. What is stored after this is seen after the bytes are.
+///
+/// # Safety
+/// - As for [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY:
+        // - by the caller's promise; the processor has the instructions.
+        return unsafe { by_vectors::<true>(from, to, n) };
     }
     // SAFETY:
     // - by the caller's promise.
@@ -47,7 +67,7 @@ fn is_slow(from: *const u8, to: *mut u8) -> bool {
 /// - As for [`copy`]; the processor has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn by_vectors(from: *const u8, to: *mut u8, n: usize) {
+unsafe fn by_vectors<const PAST: bool>(from: *const u8, to: *mut u8, n: usize) {
     let head = to.align_offset(32).min(n);
     let whole = (n - head) / STEP * STEP;
     // SAFETY:
@@ -58,8 +78,15 @@ unsafe fn by_vectors(from: *const u8, to: *mut u8, n: usize) {
             let (from, to) = (from.add(at).cast::<__m256i>(), to.add(at).cast::<__m256i>());
             let vectors = [0, 1, 2, 3].map(|i| _mm256_loadu_si256(from.add(i)));
             for (i, vector) in vectors.into_iter().enumerate() {
-                _mm256_storeu_si256(to.add(i), vector);
+                match PAST {
+                    // The head ends where a vector is aligned.
+                    true => _mm256_stream_si256(to.add(i), vector),
+                    false => _mm256_storeu_si256(to.add(i), vector),
+                }
             }
+        }
+        if PAST {
+            _mm_sfence();
         }
         let at = head + whole;
         std::ptr::copy_nonoverlapping(from.add(at), to.add(at), n - at);
@@ -86,12 +113,21 @@ mod tests {
             let page = target.as_ptr().addr().wrapping_sub(source[first..].as_ptr().addr());
             let since = (behind.wrapping_sub(page)) % 4096;
             let before = target.clone();
-            // SAFETY:
-            // - both vectors hold so many bytes from there on.
-            unsafe { super::copy(source.as_ptr().add(first), target.as_mut_ptr().add(since), n) };
-            prop_assert_eq!(&target[since..since + n], &source[first..first + n]);
-            prop_assert_eq!(&target[..since], &before[..since]);
-            prop_assert_eq!(&target[since + n..], &before[since + n..]);
+            for past in [false, true] {
+                target.copy_from_slice(&before);
+                let (from, to) = (source.as_ptr().wrapping_add(first), target.as_mut_ptr().wrapping_add(since));
+                // SAFETY:
+                // - both vectors hold so many bytes from there on.
+                unsafe {
+                    match past {
+                        true => super::copy_past_caches(from, to, n),
+                        false => super::copy(from, to, n),
+                    }
+                }
+                prop_assert_eq!(&target[since..since + n], &source[first..first + n]);
+                prop_assert_eq!(&target[..since], &before[..since]);
+                prop_assert_eq!(&target[since + n..], &before[since + n..]);
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 pub(crate) mod arena;
 pub(crate) mod asking;
 pub(crate) mod awareness;
+mod distance;
 pub(crate) mod exchange;
 pub(crate) mod fingerprint;
 pub(crate) mod gate;

@@ -15,6 +15,9 @@ pub(crate) struct Piece {
     pub bytes: usize,
 }
 
+/// A way to copy so many bytes from one place to another.
+pub(crate) type Copying = unsafe fn(*const u8, *mut u8, usize);
+
 /// All elements, by their bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum Elements {
@@ -53,12 +56,21 @@ impl Elements {
     /// - The bytes are there; `to` has room for them and lies apart.
     #[inline]
     pub unsafe fn read(&self, first: usize, bytes: usize, to: *mut u8) {
+        // SAFETY:
+        // - by the caller's promise.
+        unsafe { self.read_by(copy, first, bytes, to) };
+    }
+
+    /// The same by another way to copy.
+    ///
+    /// # Safety
+    /// - As for it; the way asks for no more.
+    #[inline]
+    pub unsafe fn read_by(&self, copy: Copying, first: usize, bytes: usize, to: *mut u8) {
         match self {
             // SAFETY:
             // - by the caller's promise.
-            Elements::Flat(base) => unsafe {
-                copy(base.wrapping_add(first), to, bytes);
-            },
+            Elements::Flat(base) => unsafe { copy(base.wrapping_add(first), to, bytes) },
             Elements::Pieces(pieces) => each(pieces, first, bytes, |at, since, n| {
                 // SAFETY:
                 // - by the caller's promise; the part is within the piece.

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use mpi_runtime::{Basic, BuiltinOp};
 
+use super::distance::Distance;
 use super::segment::Segment;
 use crate::comm::Comm;
 use crate::error::{Error, Result, value_error};
@@ -43,6 +44,7 @@ pub(crate) struct Arena {
     step: Mutex<u64>,
     /// Steps taken so far by calls that do not wait.
     queued: AtomicU64,
+    distance: Distance,
 }
 
 impl Arena {
@@ -74,6 +76,7 @@ impl Arena {
                     ranks,
                     step: Mutex::new(0),
                     queued: AtomicU64::new(0),
+                    distance: Distance::new(),
                 })
             }
             _ => None,
@@ -95,6 +98,7 @@ impl Arena {
             ranks,
             step: Mutex::new(0),
             queued: AtomicU64::new(0),
+            distance: Distance::new(),
         };
         segments.into_iter().enumerate().map(arena).collect()
     }
@@ -220,6 +224,24 @@ impl Turn<'_> {
         let word = |word| self.arena.word(rank, line, word);
         self.until(rank, || word(0).load(Ordering::Acquire) > step, idle)?;
         Ok(word(1).load(Ordering::Relaxed))
+    }
+
+    /// As [`Turn::given`], and looks how far the rank is.
+    pub fn given_timed(&self, rank: usize, step: u64, idle: Idle<'_>) -> Result<u64> {
+        let word = self.arena.word(rank, (step % 2) as usize, 0);
+        let look = || word.load(Ordering::Acquire) > step;
+        for _ in 0..LOOKS {
+            if self.arena.distance.timed(look) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        self.given(rank, step, idle)
+    }
+
+    /// Whether what others write comes from afar.
+    pub fn is_far(&self) -> bool {
+        self.arena.distance.is_far()
     }
 
     /// The label that `rank` has given in `step`, if it has.

@@ -57,7 +57,7 @@ impl Shared {
         let mut steps = 0;
         for first in (0..bytes).step_by(chunk) {
             let step = start + steps;
-            let matched = self.all_given(turn, step, idle);
+            let matched = self.all_given(|rank| turn.given(rank, step, idle));
             if matched.is_err() {
                 if ends_alike(&matched) {
                     turn.done(step);
