@@ -13,6 +13,9 @@ use std::arch::x86_64::{
 /// Bytes up to which the C library does not take that instruction.
 #[cfg(target_arch = "x86_64")]
 const SHORT: usize = 2048;
+/// Bytes from which that instruction is worth its beginning, which costs as much as several hundred bytes.
+#[cfg(target_arch = "x86_64")]
+const LONG: usize = 16 << 10;
 /// Distances modulo a page that are slow, with those for which it is the slower way.
 #[cfg(target_arch = "x86_64")]
 const SLOW: std::ops::Range<usize> = 1..64;
@@ -28,7 +31,7 @@ const STEP: usize = 128;
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     #[cfg(target_arch = "x86_64")]
-    if n > SHORT && is_slow(from, to) && is_x86_feature_detected!("avx2") {
+    if n > SHORT && (n < LONG || is_slow(from, to)) && is_x86_feature_detected!("avx2") {
         // SAFETY:
         // - by the caller's promise; the processor has the instructions.
         return unsafe { by_vectors::<false>(from, to, n) };
@@ -39,10 +42,10 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
 }
 
 /// Copies `n` bytes past the caches, into memory that another core will read and that it has in its cache: if that is
-/// far, each line that is written would be waited for. What is stored after this is seen after the bytes are.
+/// far, each line that is written would be waited for.
 ///
 /// # Safety
-/// - As for [`copy`].
+/// - As for [`copy`]; besides, [`passed`] is called before another core is told that they are there.
 #[inline]
 pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, n: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -54,6 +57,17 @@ pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY:
     // - by the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(from, to, n) }
+}
+
+/// What is stored after this is seen after all bytes that were copied past the caches are.
+#[inline]
+pub(crate) fn passed() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY:
+    // - every x86-64 has the instruction, which orders stores and changes nothing.
+    unsafe {
+        _mm_sfence();
+    }
 }
 
 /// Whether the C library's copy is slow between these.
@@ -84,9 +98,6 @@ unsafe fn by_vectors<const PAST: bool>(from: *const u8, to: *mut u8, n: usize) {
                     false => _mm256_storeu_si256(to.add(i), vector),
                 }
             }
-        }
-        if PAST {
-            _mm_sfence();
         }
         let at = head + whole;
         std::ptr::copy_nonoverlapping(from.add(at), to.add(at), n - at);

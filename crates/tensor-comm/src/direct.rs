@@ -21,6 +21,7 @@ mod places;
 mod rounds;
 mod schedule;
 mod shared;
+mod step;
 
 use std::cell::Cell;
 use std::ops::Deref;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::copying::copy;
+use super::fold::STEP_BYTES;
+use super::step::Step;
+use crate::copying::{copy, copy_past_caches};
 
 /// Consecutive elements.
 #[derive(Debug, Clone, Copy)]
@@ -14,9 +16,6 @@ pub(crate) struct Piece {
     /// How long they are.
     pub bytes: usize,
 }
-
-/// A way to copy so many bytes from one place to another.
-pub(crate) type Copying = unsafe fn(*const u8, *mut u8, usize);
 
 /// All elements, by their bytes.
 #[derive(Debug, Clone)]
@@ -56,17 +55,6 @@ impl Elements {
     /// - The bytes are there; `to` has room for them and lies apart.
     #[inline]
     pub unsafe fn read(&self, first: usize, bytes: usize, to: *mut u8) {
-        // SAFETY:
-        // - by the caller's promise.
-        unsafe { self.read_by(copy, first, bytes, to) };
-    }
-
-    /// The same by another way to copy.
-    ///
-    /// # Safety
-    /// - As for it; the way asks for no more.
-    #[inline]
-    pub unsafe fn read_by(&self, copy: Copying, first: usize, bytes: usize, to: *mut u8) {
         match self {
             // SAFETY:
             // - by the caller's promise.
@@ -76,6 +64,28 @@ impl Elements {
                 // - by the caller's promise; the part is within the piece.
                 unsafe { copy(at, to.wrapping_add(since), n) };
             }),
+        }
+    }
+
+    /// The same past the caches. Pieces are brought together before, since each line must be written as a whole.
+    ///
+    /// # Safety
+    /// - As for it; [`crate::copying::passed`] is called before another core is told.
+    pub unsafe fn read_past_caches(&self, first: usize, bytes: usize, to: *mut u8) {
+        if let Elements::Flat(base) = self {
+            // SAFETY:
+            // - by the caller's promise.
+            return unsafe { copy_past_caches(base.wrapping_add(first), to, bytes) };
+        }
+        let mut step = Step::new();
+        for at in (0..bytes).step_by(STEP_BYTES) {
+            let n = STEP_BYTES.min(bytes - at);
+            // SAFETY:
+            // - by the caller's promise; a step has room for so many.
+            unsafe {
+                self.read(first + at, n, step.ptr());
+                copy_past_caches(step.ptr(), to.wrapping_add(at), n);
+            }
         }
     }
 

@@ -14,14 +14,12 @@
 mod poll;
 mod prefix;
 
-use std::mem::MaybeUninit;
-
 use smallvec::SmallVec;
 
-use super::elements::{Copying, Elements};
-use super::fold::STEP_BYTES;
+use super::elements::Elements;
+use super::step::Step;
 use super::{Fold, Geometry, Goal, Output, different};
-use crate::copying::{copy, copy_past_caches};
+use crate::copying::{copy, passed};
 use crate::error::{Error, Result};
 use crate::ground::arena::{AREA, Arena, BESIDE, Idle, Turn};
 use crate::scratch::Scratch;
@@ -79,10 +77,6 @@ impl From<Output> for Target {
         }
     }
 }
-
-/// Elements of a chunk's block on its way.
-#[repr(align(64))]
-struct Step(MaybeUninit<[u8; STEP_BYTES]>);
 
 /// Bytes that an area has for each rank's block.
 pub(crate) const fn block_bytes(ranks: usize) -> usize {
@@ -207,11 +201,9 @@ impl Shared {
             let block = target * block_bytes(self.ranks);
             turn.area(owner, step).wrapping_add(block)
         };
-        let timed = self.ranks == 2 && self.geometry.total() * item >= LEAST_FAR;
-        let way: Copying = match timed && turn.is_far() {
-            true => copy_past_caches,
-            false => copy,
-        };
+        let timed =
+            self.ranks == 2 && self.geometry.total() * item >= LEAST_FAR && turn.knows_distance();
+        let far = timed && turn.is_far();
         let give = |chunk: usize, step: u64| {
             self.others()
                 .try_for_each(|rank| turn.was_done(rank, step.saturating_sub(1), idle))?;
@@ -222,9 +214,13 @@ impl Shared {
                 //   what was there.
                 unsafe {
                     let to = place(self.rank, target, step);
-                    self.input.read_by(way, first * item, n * item, to)
+                    match far {
+                        true => self.input.read_past_caches(first * item, n * item, to),
+                        false => self.input.read(first * item, n * item, to),
+                    }
                 };
             }
+            passed();
             turn.give(step, self.label);
             Ok::<(), Error>(())
         };
@@ -256,7 +252,7 @@ impl Shared {
                 Goal::Owner => false,
             };
             let shared = place(self.rank, self.rank, step);
-            let keep = |at: usize| share.then(|| (shared.wrapping_add(at), way));
+
             // Blocks that ranks own as a whole are contiguous over the chunks.
             let since = (first - self.geometry.block(0, self.rank).0) * item;
             let flat;
@@ -273,7 +269,15 @@ impl Shared {
             //   this step after that.
             // - results have room where they go, by the caller's promise; the own contribution to these very
             //   elements is there or was read, and those of later chunks are elsewhere, or kept apart.
-            unsafe { self.combine(self.ranks, from, n * item, Some(first * item), keep, to) };
+            unsafe {
+                let later = to.filter(|_| far && share);
+                let keep = |at: usize| (share && later.is_none()).then(|| shared.wrapping_add(at));
+                self.combine(self.ranks, from, n * item, Some(first * item), keep, to);
+                if let Some((output, first)) = later {
+                    output.read_past_caches(first, n * item, shared);
+                }
+            }
+            passed();
             turn.done(step);
             if let (Target::Whole(output), true) = (&self.output, self.goal != Goal::Owner) {
                 for source in self.others() {
@@ -307,11 +311,10 @@ impl Shared {
         from: impl Fn(usize, usize) -> *const u8,
         bytes: usize,
         own: Option<usize>,
-        keep: impl Fn(usize) -> Option<(*mut u8, Copying)>,
+        keep: impl Fn(usize) -> Option<*mut u8>,
         to: Option<(&Elements, usize)>,
     ) {
-        let mut mine = Step(MaybeUninit::uninit());
-        let mut sum = Step(MaybeUninit::uninit());
+        let (mut mine, mut sum) = (Step::new(), Step::new());
         let (mut own_hint, mut to_hint) = (0, 0);
         // Filled in its place: moved right after it was written, it would be read in words of another size, for which
         // processors wait until all stores before have left, and those of a step go to lines that another core has.
@@ -330,7 +333,7 @@ impl Shared {
                 if run >= n {
                     return place;
                 }
-                let mine = mine.0.as_mut_ptr().cast();
+                let mine = mine.ptr();
                 // SAFETY:
                 // - a step has room for it.
                 unsafe { self.input.read(first + at, n, mine) };
@@ -347,17 +350,14 @@ impl Shared {
             // Contributions of lower ranks than the first two are added to what lies elsewhere.
             let home = to_run
                 .filter(|&(place, run)| run >= n && (self.rank < 2 || Some(place) != contribution));
-            let result = home.map_or_else(
-                || kept.map_or_else(|| sum.0.as_mut_ptr().cast(), |(kept, _)| kept),
-                |(place, _)| place,
-            );
+            let result = home.map_or_else(|| kept.unwrap_or_else(|| sum.ptr()), |(place, _)| place);
             // SAFETY:
             // - every block holds `n` bytes of whole elements, and so does the place of the result, which lies apart
             //   from them or is one of the first two.
             // - the other places have room.
             unsafe {
                 self.fold.combine(&blocks, result, n / self.item);
-                if let Some((kept, copy)) = kept.filter(|&(kept, _)| kept != result) {
+                if let Some(kept) = kept.filter(|&kept| kept != result) {
                     copy(result.cast_const(), kept, n);
                 }
                 if let (Some((output, first)), None) = (to, home) {

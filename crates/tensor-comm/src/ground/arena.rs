@@ -239,6 +239,11 @@ impl Turn<'_> {
         self.given(rank, step, idle)
     }
 
+    /// Whether it can be told how far the others are.
+    pub fn knows_distance(&self) -> bool {
+        self.arena.distance.is_known()
+    }
+
     /// Whether what others write comes from afar.
     pub fn is_far(&self) -> bool {
         self.arena.distance.is_far()
