@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::PyType;
 use tensor_comm::Flow;
 
 use crate::errors::ExportResult;
+use crate::fetch;
 use crate::loan::{Loan, Wrote};
 use crate::order::StreamOrder;
 use tensor_comm::lane::Flat;
@@ -66,10 +67,10 @@ pub trait Exporter: Send + Sync {
         self.flat(obj, Intent::Receive)
     }
 
-    /// Tells that [`Exporter::lend_flat`] is asked of the objects of a tuple in turn, and now of that numbered `at`: what
-    /// those after it are can be fetched meanwhile.
+    /// Tells that [`Exporter::lend_flat`] is asked of these objects in turn, and now of the first: what the others are can
+    /// be fetched meanwhile.
     #[inline]
-    fn look_ahead(&self, _objects: &Bound<'_, PyTuple>, _at: usize) {}
+    fn look_ahead(&self, _objects: &[Borrowed<'_, '_, PyAny>]) {}
 
     /// Tells the framework that memory of its tensors was written which was lent by [`Exporter::lend_flat`].
     fn wrote(&self) -> Option<Wrote> {
@@ -84,6 +85,9 @@ pub struct Kept {
     counters: Vec<*mut u32>,
     undisturbed: bool,
 }
+
+/// Counters between one that is counted up and one that is fetched.
+const AHEAD: usize = 16;
 
 impl Kept {
     /// For a call on at most so many objects that ends before it returns to its caller.
@@ -124,11 +128,15 @@ impl Kept {
 
     /// The objects, all of which are held, were written.
     pub(crate) fn count(&mut self) {
-        for counter in self.counters.drain(..) {
+        for (i, &counter) in self.counters.iter().enumerate() {
+            if let Some(&later) = self.counters.get(i + AHEAD) {
+                fetch(later);
+            }
             // SAFETY:
             // - by the promise of whom it came from.
             unsafe { AtomicU32::from_ptr(counter) }.fetch_add(1, Ordering::Relaxed);
         }
+        self.counters.clear();
     }
 }
 

@@ -38,6 +38,7 @@ mod elements;
 mod elsewhere;
 pub mod ending;
 pub mod errors;
+mod fetch;
 pub mod format;
 pub mod framework;
 pub mod generic;
@@ -88,6 +89,7 @@ pub mod waiting;
 pub mod watch;
 
 pub use errors::{ExportError, ExportResult};
+pub use fetch::fetch;
 pub use framework::{Exporter, Framework, Intent, Kept};
 pub use loan::Loan;
 pub use order::StreamOrder;

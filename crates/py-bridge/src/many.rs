@@ -81,25 +81,26 @@ impl<'py> Lent<'py> {
             all: all.clone(),
         };
         let mut last: Option<Last<'_>> = None;
-        for (i, tensor) in all.iter_borrowed().enumerate() {
+        let objects: Vec<Borrowed<'_, '_, PyAny>> = all.iter_borrowed().collect();
+        for (i, tensor) in objects.iter().enumerate() {
             let exporter = match &last {
-                Some((ty, exporter)) if is_of(&tensor, ty) => exporter,
+                Some((ty, exporter)) if is_of(tensor, ty) => exporter,
                 _ => {
-                    let exporter = registry::exporter(&tensor)
+                    let exporter = registry::exporter(tensor)
                         .map_err(|error| error.named(py, &format!("tensors[{i}]")))?;
                     &last.insert((tensor.get_type(), exporter)).1
                 }
             };
-            exporter.look_ahead(&all, i);
+            exporter.look_ahead(&objects[i..]);
             let to_count = lent.kept.to_count();
-            match exporter.lend_flat(&tensor, &mut order, &mut lent.kept) {
+            match exporter.lend_flat(tensor, &mut order, &mut lent.kept) {
                 Some(flat) => {
                     lent.list.push_flat(flat);
                     if lent.kept.to_count() == to_count {
                         lent.will_tell(i, exporter.wrote());
                     }
                 }
-                None => lent.add(i, &**exporter, &tensor, &mut order)?,
+                None => lent.add(i, &**exporter, tensor, &mut order)?,
             }
         }
         order.wait(py)?;

@@ -135,19 +135,6 @@ pub(crate) fn pointer<T>(word: u64) -> *mut T {
     std::ptr::with_exposed_provenance_mut(word as usize)
 }
 
-/// Fetches the line at an address, which may be anything, for what will read it.
-#[inline]
-pub(crate) fn fetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY:
-    // - a prefetch reads nothing that the program could see, and faults nowhere.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
     if cfg!(not(target_pointer_width = "64")) {
         return Ok(None);

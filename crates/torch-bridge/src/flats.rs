@@ -11,13 +11,13 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use dlpack_core::DType;
-use py_bridge::Flat;
+use py_bridge::{Flat, fetch};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 
 use crate::fields::{
-    Fields, LINE, STORAGE_WORDS, TENSOR_WORDS, compared, fetch, inner, only, pointer, word,
+    Fields, LINE, STORAGE_WORDS, TENSOR_WORDS, compared, inner, only, pointer, word,
 };
 use crate::written::written;
 

@@ -8,6 +8,7 @@ use py_bridge::framework::derives_from;
 use py_bridge::loan::Wrote;
 use py_bridge::{
     ExportError, ExportResult, Exporter, Flat, Framework, Intent, Kept, Loan, StreamOrder, call,
+    fetch,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use pyo3::types::{PyTuple, PyType};
 
 use crate::check;
 use crate::exchange::Exchange;
-use crate::fields::{Fields, fetch};
+use crate::fields::Fields;
 use crate::flats::Places;
 use crate::versions::Versions;
 
@@ -125,10 +126,11 @@ impl Exporter for Tensor {
     }
 
     #[inline]
-    fn look_ahead(&self, objects: &Bound<'_, PyTuple>, at: usize) {
+    fn look_ahead(&self, objects: &[Borrowed<'_, '_, PyAny>]) {
         let Some(places) = self.places else { return };
-        let object = |after| objects.get_borrowed_item(at + after * AHEAD).ok();
-        let tensor = |after| object(after).filter(|object| object.get_type_ptr().addr() == self.ty);
+        let object = |after| objects.get(after * AHEAD);
+        let is_ours = |object: &&Borrowed<'_, '_, PyAny>| object.get_type_ptr().addr() == self.ty;
+        let tensor = |after| object(after).filter(is_ours).map(|tensor| &**tensor);
         if let Some(object) = object(3) {
             for at in [0, 16] {
                 fetch(object.as_ptr().wrapping_byte_add(at));
@@ -136,7 +138,7 @@ impl Exporter for Tensor {
         }
         // SAFETY:
         // - they are of the type whose instances the registry gives this exporter.
-        unsafe { places.fetch(tensor(2).as_deref(), tensor(1).as_deref()) };
+        unsafe { places.fetch(tensor(2), tensor(1)) };
     }
 
     fn wrote(&self) -> Option<Wrote> {

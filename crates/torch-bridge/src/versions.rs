@@ -5,11 +5,12 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use py_bridge::fetch;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
-use crate::fields::{Fields, TENSOR_WORDS, compared, fetch, inner, missing, only, pointer, word};
+use crate::fields::{Fields, TENSOR_WORDS, compared, inner, missing, only, pointer, word};
 
 /// Counters that are looked up before they are counted up: what is on its way from memory is waited for once.
 const AT_ONCE: usize = 32;
