@@ -8,6 +8,7 @@
 //! Exactly the elements asked for are read and written; what lies between them is never touched.
 
 mod axes;
+mod block;
 mod boxes;
 mod tile;
 

@@ -1,6 +1,7 @@
 //! The loops over one plane of items, from memory of one form to memory of another.
 //! Refuses to know which of the two is packed, and how many planes there are.
 
+use super::block::blocks;
 use crate::copying::copy;
 
 /// One axis of a plane: its extent, and the bytes from one step to the next on either side.
@@ -126,6 +127,20 @@ pub(super) unsafe fn transposed<I: Item>(item: I, read: Step, written: Step, end
         for start in (0..read.extent).step_by(LONG) {
             // SAFETY: the part lies within the axis; the caller vouches for all of the plane.
             unsafe { plane(item, written, read.part(start, LONG), ends.at(read, start)) };
+        }
+        return;
+    }
+    // SAFETY: the caller vouches for all of the plane.
+    let (across, down) = unsafe { blocks(item, read, written, ends) };
+    if (across, down) != (0, 0) {
+        let (right, below) = (
+            read.part(across, usize::MAX),
+            written.part(down, usize::MAX),
+        );
+        // SAFETY: what is left lies beside the blocks and below them; the caller vouches for all of the plane.
+        unsafe {
+            plane(item, written, right, ends.at(read, across));
+            plane(item, read.part(0, across), below, ends.at(written, down));
         }
         return;
     }
