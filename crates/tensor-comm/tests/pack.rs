@@ -199,6 +199,34 @@ fn large_planes_of_every_order_and_item() {
 }
 
 #[test]
+fn planes_whose_lines_lie_far_apart() {
+    // Whole blocks alone, ragged on both sides, and more than are gone through at a time.
+    let ragged = [(0, 0), (1, 37), (63, 2), (350, 300)];
+    for itemsize in [1i64, 2, 4, 8, 16, 3] {
+        let side = (1023 + itemsize) / itemsize;
+        for (right, below) in ragged.into_iter().take(if itemsize == 4 { 4 } else { 3 }) {
+            let (rows, columns) = (side + below, side + right);
+            for backwards in [false, true] {
+                let turned = [false, false, backwards];
+                let strides = nested(
+                    &[1, rows, columns],
+                    &[1, 2, 0],
+                    &[0, 0, 7],
+                    &turned,
+                    itemsize,
+                );
+                let case = Case::new(&[1, rows, columns], &strides, itemsize as usize, 1);
+                let numel = case.layout.numel();
+                case.check_pack(0, numel);
+                case.check_unpack(0, numel);
+                case.check_pack(numel / 7, numel / 2);
+                case.check_unpack(numel / 7, numel / 2);
+            }
+        }
+    }
+}
+
+#[test]
 fn chunks_join_to_the_whole() {
     let case = Case::new(&[7, 5, 11], &[4, 28 * 11, 28], 4, 0);
     for chunk in 1..=12 {
