@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+import dlmpi
 from dlmpi import MPI
 
 pytestmark = [
@@ -118,3 +119,35 @@ def test_requests_are_held_that_leave_their_list(comm, tell):
             MPI.Request.Waitall(requests)
         assert counts[0] == counts[1], "the request went, and its handle with it"
         assert np.array_equal(room, np.arange(N))
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["allreduce_many", "Allreduce"])
+def test_tensors_are_given_other_memory(comm, tell, listed):
+    """What a tensor had when the call began is held, or it would be written when it is gone."""
+    torch = pytest.importorskip("torch")
+    # Each is a mapping of its own, which nobody has when it is freed.
+    tensors = [torch.full((100_000,), float(comm.rank)) for _ in range(20 if listed else 1)]
+
+    # What is found out about torch once lets other threads run before the call begins.
+    dlmpi.allreduce_many([torch.ones(9) for _ in range(3)], comm=comm)
+    comm.Allreduce(MPI.IN_PLACE, torch.ones(9))
+
+    def give_others():
+        for tensor in tensors:
+            tensor.data = torch.full((100_000,), -1.0)
+        tell.Barrier()
+
+    def reduce():
+        if listed:
+            dlmpi.allreduce_many(tensors, comm=comm)
+        else:
+            comm.Allreduce(MPI.IN_PLACE, tensors[0])
+
+    if comm.rank > 0:
+        tell.Barrier()
+        reduce()
+        assert all(bool((tensor == sum(range(comm.size))).all()) for tensor in tensors)
+        return
+    with meanwhile(give_others):
+        reduce()
+    assert all(bool((tensor == -1).all()) for tensor in tensors)

@@ -103,6 +103,12 @@ impl Arena {
         segments.into_iter().enumerate().map(arena).collect()
     }
 
+    /// From now on the others are far, or near, whatever is seen.
+    #[cfg(test)]
+    pub fn pretend(&self, far: bool) {
+        self.distance.pretend(far);
+    }
+
     /// Begins a call; one at a time.
     pub fn enter(&self) -> Turn<'_> {
         Turn {
