@@ -3,7 +3,6 @@ of several ranks are compared in tests/mpi/test_algorithms.py."""
 
 from __future__ import annotations
 
-import threading
 import weakref
 
 import numpy as np
@@ -36,10 +35,6 @@ class Overriding(torch.Tensor):
         if func is torch.Tensor.untyped_storage:
             return object()
         return super().__torch_function__(func, types, args, kwargs or {})
-
-
-class Plain(torch.Tensor):
-    """Changes nothing."""
 
 
 REFUSED = {
@@ -84,39 +79,40 @@ def test_one_rank_has_its_sums(framework):
         assert all(tensor._version >= 3 for tensor in tensors)
 
 
-@pytest.mark.parametrize("threads", [0, 1], ids=["alone", "beside a thread"])
-def test_each_write_is_counted_once(threads):
-    """By the counter that a tensor shares with its views and with what is detached from it."""
-    done = threading.Event()
-    beside = [threading.Thread(target=done.wait, args=(60,)) for _ in range(threads)]
-    for thread in beside:
-        thread.start()
-    try:
-        base = torch.ones(6, 5)
-        parameter = torch.nn.Parameter(torch.ones(7))
-        with torch.inference_mode():
-            uncounted = torch.ones(4)
-        tensors = [torch.ones(3), base[:2], base[2:4], parameter.detach(), torch.ones(2, 3).t()]
-        tensors += [
-            torch.ones(5, dtype=torch.bfloat16),
-            uncounted,
-            torch.ones(9).as_subclass(Plain),
-        ]
-        counted = [t for t in (*tensors, base, parameter) if not t.is_inference()]
-        for calls in range(1, 4):
-            before = [tensor._version for tensor in counted]
-            with torch.inference_mode():
-                dlmpi.allreduce_many(tensors, comm=SELF)
-            more = [tensor._version - old for tensor, old in zip(counted, before, strict=True)]
-            views = {1, 2, len(counted) - 2}
-            assert more == [2 if i in views else 1 for i in range(len(counted))], calls
-            alone = torch.ones(3)
-            SELF.Allreduce(MPI.IN_PLACE, alone)
-            assert alone._version == 1
-    finally:
-        done.set()
-        for thread in beside:
-            thread.join()
+class Disturbing:
+    """An array that, when it is asked for, gives a tensor other memory."""
+
+    def __init__(self, array, work):
+        self.array, self.work = array, work
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **asked):
+        self.work()
+        return self.array.__dlpack__(**asked)
+
+
+class Noticed(np.ndarray):
+    """Can be watched going."""
+
+
+def test_memory_is_held_that_a_later_tensor_takes_away():
+    """Its export is Python, and may do anything."""
+    gone, seen = [], []
+
+    def disturb():
+        tensor.data = torch.zeros(9)
+        seen.append(list(gone))
+
+    for _ in range(3):
+        memory = np.ones(9, np.float32).view(Noticed)
+        weakref.finalize(memory, gone.append, 1)
+        tensor = torch.from_numpy(memory)
+        del memory
+        dlmpi.allreduce_many([tensor, Disturbing(np.ones(9, np.float32), disturb)], comm=SELF)
+        assert seen.pop() == []
+        assert gone.pop() == 1
 
 
 @pytest.mark.skipif(not hasattr(torch.Tensor, "_lazy_clone"), reason="this torch copies at once")

@@ -298,10 +298,10 @@ read_where_it_lies = pytest.mark.skipif(
 )
 
 
-def succeed(source):
+def succeed(source, *arguments):
     """In a process of its own, which finds the tests' support."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
-    command, env = [sys.executable, "-c", source], os.environ | {"PYTHONPATH": path}
+    command, env = [sys.executable, "-c", source, *arguments], os.environ | {"PYTHONPATH": path}
     done = subprocess.run(
         command, check=False, text=True, capture_output=True, timeout=120, env=env
     )
@@ -317,6 +317,7 @@ def test_torch_is_asked_by_methods_once_and_no_more():
 DESCRIBED = """
 import ctypes
 import random
+import numpy as np
 import torch
 from support import capsules
 
@@ -351,6 +352,11 @@ for _ in range(100):
     leave(random.randrange(256))
     dlmpi.allreduce_many([torch.ones(5)], comm=MPI.COMM_SELF)
 assert len(asked) == 1, len(asked)
+# Tensors whose memory is another's differ from them, and neither hides the other.
+for _ in range(100):
+    lent = torch.from_numpy(np.ones(5, np.float32))
+    dlmpi.allreduce_many([lent, torch.ones(5)], comm=MPI.COMM_SELF)
+assert len(asked) == 2, len(asked)
 """
 
 
@@ -358,3 +364,49 @@ assert len(asked) == 1, len(asked)
 def test_torch_describes_one_of_many_alike():
     """Bits that torch leaves as they were in memory make no tensor another kind."""
     succeed(DESCRIBED)
+
+
+COUNTED = """
+import _thread, sys, threading
+import torch
+import dlmpi
+from dlmpi import MPI
+
+class Plain(torch.Tensor):
+    pass
+
+told = []
+tell = torch._C._increment_version
+torch._C._increment_version = lambda tensors: told.extend(tensors) or tell(tensors)
+dlmpi.allreduce_many([torch.ones(3), torch.ones(2, dtype=torch.bfloat16)], comm=MPI.COMM_SELF)
+done = threading.Event()
+threads = [threading.Thread(target=done.wait, args=(60,)) for _ in range(int(sys.argv[1]))]
+for thread in threads:
+    thread.start()
+assert _thread._count() == len(threads)
+base, parameter = torch.ones(6, 5), torch.nn.Parameter(torch.ones(7))
+with torch.inference_mode():
+    uncounted = torch.ones(4)
+alike = [torch.ones(3), base[:2], base[2:4], parameter.detach()]
+alike.append(torch.ones(5, dtype=torch.bfloat16))
+others = [torch.ones(2, 3).t(), uncounted, torch.ones(9).as_subclass(Plain)]
+for tensors in (alike, alike + others):
+    counted = [t for t in (*tensors, base, parameter) if not t.is_inference()]
+    twice = [1, 2, len(counted) - 2]
+    for _ in range(3):
+        told.clear()
+        before = [t._version for t in counted]
+        with torch.inference_mode():
+            dlmpi.allreduce_many(tensors, comm=MPI.COMM_SELF)
+        more = [t._version - old for t, old in zip(counted, before)]
+        assert more == [2 if i in twice else 1 for i in range(len(counted))], more
+        assert not {id(t) for t in told} & {id(t) for t in alike}
+done.set()
+"""
+
+
+@read_where_it_lies
+@pytest.mark.parametrize("threads", ["0", "1"], ids=["alone", "beside a thread"])
+def test_each_write_is_counted_once(threads):
+    """By the counter that a tensor shares with its views and with what is detached from it."""
+    succeed(COUNTED, threads)

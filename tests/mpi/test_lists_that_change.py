@@ -125,7 +125,8 @@ def test_requests_are_held_that_leave_their_list(comm, tell):
 def test_tensors_are_given_other_memory(comm, tell, listed):
     """What a tensor had when the call began is held, or it would be written when it is gone."""
     torch = pytest.importorskip("torch")
-    # Each is a mapping of its own, which nobody has when it is freed.
+    # Each is a mapping of its own until the C library has seen some freed; written when it is
+    # gone, it ends the process.
     tensors = [torch.full((100_000,), float(comm.rank)) for _ in range(20 if listed else 1)]
 
     # What is found out about torch once lets other threads run before the call begins.
@@ -151,3 +152,33 @@ def test_tensors_are_given_other_memory(comm, tell, listed):
     with meanwhile(give_others):
         reduce()
     assert all(bool((tensor == -1).all()) for tensor in tensors)
+
+
+class Noticed(np.ndarray):
+    """Can be watched going."""
+
+
+def test_an_operation_of_the_program_gives_other_memory(comm):
+    """Its function is Python that runs while the call waits."""
+    torch = pytest.importorskip("torch")
+    gone, seen = [], []
+
+    def made():
+        memory = np.ones(4096, np.float32).view(Noticed)
+        weakref.finalize(memory, gone.append, 1)
+        return torch.from_numpy(memory)
+
+    def add(low, high, _):
+        out = np.frombuffer(high, np.float32)
+        out += np.frombuffer(low, np.float32)
+        tensors[0].data = torch.zeros(4096)
+        seen.append(list(gone))
+
+    tensors = [made(), made()]
+    dlmpi.allreduce_many(tensors, comm=comm)
+    op = MPI.Op.Create(add, commute=True)
+    dlmpi.allreduce_many(tensors, op, comm)
+    op.Free()
+    # Not every rank adds.
+    assert all(not before for before in seen)
+    assert any(comm.allgather(bool(seen)))

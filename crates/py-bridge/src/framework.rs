@@ -1,15 +1,13 @@
 //! The seam behind which every array framework sits. Knows none of them.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use tensor_comm::Flow;
 
 use crate::errors::ExportResult;
-use crate::fetch;
 use crate::loan::{Loan, Wrote};
 use crate::order::StreamOrder;
 use tensor_comm::lane::Flat;
@@ -57,17 +55,27 @@ pub trait Exporter: Send + Sync {
     }
 
     /// The elements of `obj`, for writing, where they are as simple as for [`Exporter::flat`], but that what keeps their
-    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] has to hear unless `kept` counts the write.
+    /// memory besides `obj` is put into `kept`, and that [`Exporter::wrote`] may have to hear.
     fn lend_flat(
         &self,
         obj: &Bound<'_, PyAny>,
         _order: &mut StreamOrder,
-        _kept: &mut Kept,
+        _kept: &mut Vec<Py<PyAny>>,
     ) -> Option<Flat> {
         self.flat(obj, Intent::Receive)
     }
 
-    /// Tells that [`Exporter::lend_flat`] is asked of these objects in turn, and now of the first: what the others are can
+    /// The same where no Python runs before the call has ended, so that nobody can give `obj` other memory, with the atomic
+    /// counter that is to be counted up when they were written. Runs none, but for what is asked before the first object.
+    fn lend_undisturbed(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        _order: &mut StreamOrder,
+    ) -> Option<(Flat, Option<NonNull<u32>>)> {
+        Some((self.flat(obj, Intent::Receive)?, None))
+    }
+
+    /// Tells that [`Exporter::lend_undisturbed`] is asked of these objects in turn, and now of the first: what the others are can
     /// be fetched meanwhile.
     #[inline]
     fn look_ahead(&self, _objects: &[Borrowed<'_, '_, PyAny>]) {}
@@ -76,80 +84,6 @@ pub trait Exporter: Send + Sync {
     fn wrote(&self) -> Option<Wrote> {
         None
     }
-}
-
-/// What keeps the memory of objects that are held besides, and counts that it was written.
-#[derive(Debug, Default)]
-pub struct Kept {
-    all: Vec<Py<PyAny>>,
-    counters: Vec<*mut u32>,
-    undisturbed: bool,
-}
-
-/// Counters between one that is counted up and one that is fetched.
-const AHEAD: usize = 16;
-
-impl Kept {
-    /// For a call on at most so many objects that ends before it returns to its caller.
-    pub fn while_blocking(py: Python<'_>, objects: usize) -> Kept {
-        Kept {
-            all: Vec::new(),
-            counters: Vec::with_capacity(objects),
-            undisturbed: is_only_thread(py),
-        }
-    }
-
-    /// Whether nobody can give an object other memory until the end: the only thread of Python waits.
-    #[inline]
-    pub fn is_undisturbed(&self) -> bool {
-        self.undisturbed
-    }
-
-    /// Keeps an object until the end.
-    #[inline]
-    pub fn push(&mut self, object: Py<PyAny>) {
-        self.all.push(object);
-    }
-
-    /// Counts the write of an object here, at the end.
-    ///
-    /// # Safety
-    /// - Nothing disturbs the call, and the counter is there while the object is. All others count it atomically.
-    #[inline]
-    pub unsafe fn will_count(&mut self, counter: *mut u32) {
-        self.counters.push(counter);
-    }
-
-    /// Writes that will be counted.
-    #[inline]
-    pub fn to_count(&self) -> usize {
-        self.counters.len()
-    }
-
-    /// The objects, all of which are held, were written.
-    pub(crate) fn count(&mut self) {
-        for (i, &counter) in self.counters.iter().enumerate() {
-            if let Some(&later) = self.counters.get(i + AHEAD) {
-                fetch(later);
-            }
-            // SAFETY:
-            // - by the promise of whom it came from.
-            unsafe { AtomicU32::from_ptr(counter) }.fetch_add(1, Ordering::Relaxed);
-        }
-        self.counters.clear();
-    }
-}
-
-/// Whether Python runs no thread but the main one. (`threading` starts a thread before it says so, so none is missed.)
-fn is_only_thread(py: Python<'_>) -> bool {
-    static COUNT: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
-    let find = || {
-        let module = py.import("_thread").ok()?;
-        module.getattr("_count").ok().map(Bound::unbind)
-    };
-    let others = |count: &Py<PyAny>| count.bind(py).call0()?.extract::<usize>();
-    let count = COUNT.get_or_init(py, find).as_ref();
-    count.is_some_and(|count| others(count).is_ok_and(|others| others == 0))
 }
 
 /// A framework that recognises its own types.

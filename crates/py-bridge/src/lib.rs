@@ -79,6 +79,7 @@ pub mod staged;
 pub mod starter;
 pub mod table;
 mod target;
+mod threads;
 pub mod together;
 pub mod trace;
 pub mod track;
@@ -90,7 +91,7 @@ pub mod watch;
 
 pub use errors::{ExportError, ExportResult};
 pub use fetch::fetch;
-pub use framework::{Exporter, Framework, Intent, Kept};
+pub use framework::{Exporter, Framework, Intent};
 pub use loan::Loan;
 pub use order::StreamOrder;
 pub use tensor_comm::lane::Flat;

@@ -10,7 +10,6 @@ use tensor_comm::{Arg, Blocks, Call, Comm, DType, Device, Part, Scratch, View};
 
 use crate::collective::{Collective, Role, operation, refuse_start};
 use crate::errors;
-use crate::framework::Kept;
 use crate::loan::Wrote;
 use crate::mpi4py::Mpi4py;
 use crate::order::StreamOrder;
@@ -114,7 +113,7 @@ impl Side {
 /// What keeps the tensors' memory, and tells of it.
 #[derive(Default)]
 struct Lent {
-    kept: Kept,
+    kept: Vec<Py<PyAny>>,
     /// Dtype and framework of all.
     kind: Option<(DType, &'static str)>,
     wrote: Option<Wrote>,

@@ -1,17 +1,19 @@
 //! Many tensors reduced at once, in place: borrows them all, makes the one call, tells their frameworks.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
-use tensor_comm::{Comm, Error, Tensors};
+use tensor_comm::{Comm, Error, Op, Tensors};
 
 use crate::collective::operation;
-use crate::framework::{Exporter, Intent, Kept};
+use crate::framework::{Exporter, Intent};
 use crate::loan::{Held, Wrote};
 use crate::order::StreamOrder;
-use crate::{errors, interrupt, mpi4py, registry};
+use crate::{errors, fetch, interrupt, mpi4py, registry, threads};
 
 /// `dlmpi.allreduce_many` on a communicator: `tensors` is any iterable of tensors.
 ///
@@ -25,7 +27,7 @@ pub fn all_reduce_many(
     let (py, mpi4py) = (tensors.py(), mpi4py::bound()?);
     let core = |error| errors::operation(py, error);
     let comm = Comm::new(mpi4py.mpi(), mpi4py.comm(comm)?).map_err(core)?;
-    let ready = operation(mpi4py, "op", op).and_then(|op| Ok((op, Lent::of(tensors)?)));
+    let ready = operation(mpi4py, "op", op).and_then(|op| Ok((op, Lent::of(tensors, op)?)));
     let (op, lent) = match ready {
         Ok(ready) => ready,
         Err(why) => {
@@ -54,17 +56,22 @@ struct Lent<'py> {
     /// What keeps the memory of those that are more than elements, and tells of it.
     held: Vec<Held>,
     /// What keeps that of the others, besides themselves.
-    kept: Kept,
+    kept: Vec<Py<PyAny>>,
+    /// Where frameworks count the writes of those.
+    counters: Vec<NonNull<u32>>,
     /// The numbers of those others of which a framework is told.
     told: Vec<(Wrote, Vec<usize>)>,
 }
+
+/// Counters between one that is counted up and one that is fetched.
+const AHEAD: usize = 16;
 
 /// Type and exporter of a tensor: most lists hold tensors of one type.
 type Last<'py> = (Bound<'py, PyType>, Arc<dyn Exporter>);
 
 impl<'py> Lent<'py> {
     /// Borrows every tensor, and waits for what is queued on any.
-    fn of(tensors: &Bound<'py, PyAny>) -> PyResult<Lent<'py>> {
+    fn of(tensors: &Bound<'py, PyAny>, op: Op) -> PyResult<Lent<'py>> {
         let py = tensors.py();
         // SAFETY:
         // - the thread is attached; a new reference to a tuple, or NULL with an exception set.
@@ -72,35 +79,68 @@ impl<'py> Lent<'py> {
             let all = ffi::PySequence_Tuple(tensors.as_ptr());
             Bound::from_owned_ptr_or_err(py, all)?.cast_into_unchecked::<PyTuple>()
         };
-        let mut order = StreamOrder::default();
-        let mut lent = Lent {
+        // Functions of the program's own are Python.
+        let undisturbed = !matches!(op, Op::Native(_)) && threads::is_only(py);
+        match undisturbed.then(|| Lent::undisturbed(&all)).flatten() {
+            Some(lent) => Ok(lent),
+            None => Lent::each(&all),
+        }
+    }
+
+    /// Nothing is borrowed.
+    fn none(all: &Bound<'py, PyTuple>) -> Lent<'py> {
+        Lent {
             list: Tensors::with_capacity(all.len()),
             held: Vec::new(),
-            kept: Kept::while_blocking(py, all.len()),
+            kept: Vec::new(),
+            counters: Vec::new(),
             told: Vec::new(),
             all: all.clone(),
-        };
+        }
+    }
+
+    /// For a call during which no Python runs: nothing but the tensors is held. `None` where one of them is more than its
+    /// elements, or of a type not seen before.
+    fn undisturbed(all: &Bound<'py, PyTuple>) -> Option<Lent<'py>> {
+        let (mut lent, mut order) = (Lent::none(all), StreamOrder::default());
         let mut last: Option<Last<'_>> = None;
         let objects: Vec<Borrowed<'_, '_, PyAny>> = all.iter_borrowed().collect();
         for (i, tensor) in objects.iter().enumerate() {
             let exporter = match &last {
                 Some((ty, exporter)) if is_of(tensor, ty) => exporter,
                 _ => {
-                    let exporter = registry::exporter(tensor)
-                        .map_err(|error| error.named(py, &format!("tensors[{i}]")))?;
+                    let exporter = registry::known(tensor)?;
                     &last.insert((tensor.get_type(), exporter)).1
                 }
             };
             exporter.look_ahead(&objects[i..]);
-            let to_count = lent.kept.to_count();
-            match exporter.lend_flat(tensor, &mut order, &mut lent.kept) {
+            let (flat, counter) = exporter.lend_undisturbed(tensor, &mut order)?;
+            lent.list.push_flat(flat);
+            lent.counters.extend(counter);
+        }
+        Some(lent)
+    }
+
+    /// Borrows each of them, with what keeps its memory.
+    fn each(all: &Bound<'py, PyTuple>) -> PyResult<Lent<'py>> {
+        let py = all.py();
+        let (mut lent, mut order) = (Lent::none(all), StreamOrder::default());
+        let mut last: Option<Last<'_>> = None;
+        for (i, tensor) in all.iter_borrowed().enumerate() {
+            let exporter = match &last {
+                Some((ty, exporter)) if is_of(&tensor, ty) => exporter,
+                _ => {
+                    let exporter = registry::exporter(&tensor)
+                        .map_err(|error| error.named(py, &format!("tensors[{i}]")))?;
+                    &last.insert((tensor.get_type(), exporter)).1
+                }
+            };
+            match exporter.lend_flat(&tensor, &mut order, &mut lent.kept) {
                 Some(flat) => {
                     lent.list.push_flat(flat);
-                    if lent.kept.to_count() == to_count {
-                        lent.will_tell(i, exporter.wrote());
-                    }
+                    lent.will_tell(i, exporter.wrote());
                 }
-                None => lent.add(i, &**exporter, tensor, &mut order)?,
+                None => lent.add(i, &**exporter, &tensor, &mut order)?,
             }
         }
         order.wait(py)?;
@@ -140,10 +180,17 @@ impl<'py> Lent<'py> {
         let Lent {
             all,
             held,
-            mut kept,
+            counters,
             ..
         } = self;
-        kept.count();
+        for (i, counter) in counters.iter().enumerate() {
+            if let Some(later) = counters.get(i + AHEAD) {
+                fetch(later.as_ptr());
+            }
+            // SAFETY:
+            // - the tensor is held, and its framework has it count there, atomically as well.
+            unsafe { AtomicU32::from_ptr(counter.as_ptr()) }.fetch_add(1, Ordering::Relaxed);
+        }
         let mut done = Held::all_wrote(&held, all.py());
         for (wrote, told) in self.told {
             let told = match told.len() == all.len() {

@@ -200,6 +200,22 @@ fn large_planes_of_every_order_and_item() {
 
 #[test]
 fn planes_whose_lines_lie_far_apart() {
+    // No whole block: one side is shorter.
+    for (shape, order) in [
+        ([2000, 13], [1, 0]),
+        ([13, 2000], [1, 0]),
+        ([2000, 63], [0, 1]),
+        ([63, 2000], [0, 1]),
+    ] {
+        for (itemsize, gap) in [(1, 1200), (4, 1000), (16, 0)] {
+            let mut gaps = [0; 2];
+            gaps[order[1]] = gap;
+            let strides = nested(&shape, &order, &gaps, &[false; 2], itemsize);
+            let case = Case::new(&shape, &strides, itemsize as usize, 1);
+            case.check_pack(0, case.layout.numel());
+            case.check_unpack(0, case.layout.numel());
+        }
+    }
     // Whole blocks alone, ragged on both sides, and more than are gone through at a time.
     let ragged = [(0, 0), (1, 37), (63, 2), (350, 300)];
     for itemsize in [1i64, 2, 4, 8, 16, 3] {

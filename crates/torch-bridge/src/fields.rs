@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 
+use crate::exchange::Exchange;
+
 /// The word of a Python object that holds the address of torch's own, after the two of every object.
 const INNER: usize = 2;
 /// Words of torch's own objects that are looked at: each is longer in every torch that has the exchange API, in which
@@ -137,6 +139,10 @@ pub(crate) fn pointer<T>(word: u64) -> *mut T {
 
 fn find(py: Python<'_>) -> PyResult<Option<Fields>> {
     if cfg!(not(target_pointer_width = "64")) {
+        return Ok(None);
+    }
+    let class = py.import("torch")?.getattr("Tensor")?;
+    if Exchange::of(class.cast()?)?.is_none() {
         return Ok(None);
     }
     let made = PyDict::new(py);

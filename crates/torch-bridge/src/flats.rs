@@ -86,16 +86,19 @@ impl Places {
         // - by the caller's promise; the words were found in the inner objects of tensors.
         let (inner, keys, kind) = unsafe { self.look(tensor) }?;
         let alike = |known: &&Kind| (known.keys, known.kind) == (keys, kind);
-        // Lists are mostly of one kind, and programs of few.
-        let known = KNOWN.iter().map_while(OnceLock::get).find(alike)?;
+        // Lists are mostly of one kind, and programs of few; storages of one owner are alike.
+        let mut known = KNOWN
+            .iter()
+            .map_while(OnceLock::get)
+            .filter(alike)
+            .peekable();
+        known.peek()?;
         // SAFETY:
         // - as above; such a tensor has a storage, and what holds the tensor keeps that while this thread is attached.
         let (storage, first, held) = unsafe { self.storage(inner) }?;
         // SAFETY:
         // - as above.
-        if unsafe { self.differs(storage, &known.storage) } {
-            return None;
-        }
+        let known = known.find(|known| !unsafe { self.differs(storage, &known.storage) })?;
         // SAFETY:
         // - as above.
         let (count, offset) = unsafe { (word(inner, self.numel), word(inner, self.offset)) };

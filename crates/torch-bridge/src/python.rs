@@ -1,5 +1,6 @@
 //! The [`Framework`] of torch.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dlpack_core::{DeviceKind, View};
@@ -7,8 +8,7 @@ use py_bridge::dlpack_call::{self, CallForms};
 use py_bridge::framework::derives_from;
 use py_bridge::loan::Wrote;
 use py_bridge::{
-    ExportError, ExportResult, Exporter, Flat, Framework, Intent, Kept, Loan, StreamOrder, call,
-    fetch,
+    ExportError, ExportResult, Exporter, Flat, Framework, Intent, Loan, StreamOrder, call, fetch,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -89,30 +89,17 @@ impl Exporter for Tensor {
         &self,
         obj: &Bound<'_, PyAny>,
         order: &mut StreamOrder,
-        kept: &mut Kept,
+        kept: &mut Vec<Py<PyAny>>,
     ) -> Option<Flat> {
         let (exchange, fields) = (self.exchange.filter(|_| self.plain)?, self.fields?);
         if order.pins(|| cuda_is_initialized(obj.py())).ok()? {
             return None;
         }
-        // SAFETY:
-        // - the registry gives this exporter instances of torch.Tensor alone.
-        let known = || unsafe { self.places?.flat(obj) };
-        if kept.is_undisturbed()
-            && let Some(flat) = known()
-        {
-            // SAFETY:
-            // - as above; a tensor keeps its counter while nobody gives it another.
-            unsafe {
-                if let Some(counter) = self.versions.and_then(|versions| versions.counter(obj)) {
-                    kept.will_count(counter);
-                }
-            }
-            return Some(flat);
-        }
         // The storage first: nothing may free the memory between the look at it and the hold.
         let storage = check::storage(obj).ok()?;
-        let flat = match known() {
+        // SAFETY:
+        // - the registry gives this exporter instances of torch.Tensor alone.
+        let flat = match self.places.and_then(|places| unsafe { places.flat(obj) }) {
             Some(flat) => flat,
             None => self.ask(exchange, fields, obj, &storage)?,
         };
@@ -123,6 +110,23 @@ impl Exporter for Tensor {
         }
         kept.push(storage.unbind());
         Some(flat)
+    }
+
+    #[inline]
+    fn lend_undisturbed(
+        &self,
+        obj: &Bound<'_, PyAny>,
+        order: &mut StreamOrder,
+    ) -> Option<(Flat, Option<NonNull<u32>>)> {
+        let (places, versions) = (self.places.filter(|_| self.plain)?, self.versions?);
+        // Asked before the first tensor, and remembered.
+        if order.pins(|| cuda_is_initialized(obj.py())).ok()? {
+            return None;
+        }
+        // SAFETY:
+        // - as above.
+        let (flat, counter) = unsafe { (places.flat(obj)?, versions.counter(obj)?) };
+        Some((flat, Some(counter)))
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 //! are found as in `fields.rs`, and counted up as torch does. Where that leaves a doubt, torch is told.
 
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use py_bridge::fetch;
@@ -60,7 +61,7 @@ impl Versions {
         let Some(plain) = Plain::get(tensors.py()) else {
             return tensors.iter().collect();
         };
-        let mut counters = [std::ptr::null_mut(); AT_ONCE];
+        let mut counters = [None; AT_ONCE];
         for first in (0..tensors.len()).step_by(AT_ONCE) {
             let mut found = 0;
             for at in first..tensors.len().min(first + AT_ONCE) {
@@ -72,17 +73,17 @@ impl Versions {
                 // - it is one of torch's own tensors.
                 match is_plain.then(|| unsafe { self.counter(&tensor) }).flatten() {
                     Some(counter) => {
-                        fetch(counter);
-                        counters[found] = counter;
+                        fetch(counter.as_ptr());
+                        counters[found] = Some(counter);
                         found += 1;
                     }
                     None => others.push(tensor.to_owned()),
                 }
             }
-            for &counter in &counters[..found] {
+            for counter in counters[..found].iter().flatten() {
                 // SAFETY:
                 // - the tensor is held and holds its counter while the thread is attached; torch's is atomic as well.
-                unsafe { AtomicU32::from_ptr(counter) }.fetch_add(1, Ordering::Relaxed);
+                unsafe { AtomicU32::from_ptr(counter.as_ptr()) }.fetch_add(1, Ordering::Relaxed);
             }
         }
         others
@@ -93,12 +94,12 @@ impl Versions {
     /// # Safety
     /// - It is an instance of `torch.Tensor`.
     #[inline]
-    pub unsafe fn counter(&self, tensor: &Bound<'_, PyAny>) -> Option<*mut u32> {
+    pub unsafe fn counter(&self, tensor: &Bound<'_, PyAny>) -> Option<NonNull<u32>> {
         // SAFETY:
         // - by the caller's promise; the word was found in the inner object of tensors.
         let object = unsafe { word(inner(tensor)?, self.word) };
         let object = pointer::<u32>(object);
-        (!object.is_null()).then(|| object.wrapping_add(self.half))
+        NonNull::new(object).map(|object| object.map_addr(|at| at.saturating_add(4 * self.half)))
     }
 }
 
@@ -168,7 +169,7 @@ fn find(py: Python<'_>) -> PyResult<Option<Versions>> {
             };
             // SAFETY:
             // - as above.
-            unsafe { AtomicU32::from_ptr(counter) }.load(Ordering::Relaxed) == *version
+            unsafe { AtomicU32::from_ptr(counter.as_ptr()) }.load(Ordering::Relaxed) == *version
         })
     }));
     let Some(half) = half else {

@@ -220,7 +220,9 @@ impl Shared {
                     }
                 };
             }
-            passed();
+            if far {
+                passed();
+            }
             turn.give(step, self.label);
             Ok::<(), Error>(())
         };
@@ -252,7 +254,6 @@ impl Shared {
                 Goal::Owner => false,
             };
             let shared = place(self.rank, self.rank, step);
-
             // Blocks that ranks own as a whole are contiguous over the chunks.
             let since = (first - self.geometry.block(0, self.rank).0) * item;
             let flat;
@@ -277,7 +278,9 @@ impl Shared {
                     output.read_past_caches(first, n * item, shared);
                 }
             }
-            passed();
+            if far {
+                passed();
+            }
             turn.done(step);
             if let (Target::Whole(output), true) = (&self.output, self.goal != Goal::Owner) {
                 for source in self.others() {

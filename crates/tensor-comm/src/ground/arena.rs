@@ -234,15 +234,10 @@ impl Turn<'_> {
 
     /// As [`Turn::given`], and looks how far the rank is.
     pub fn given_timed(&self, rank: usize, step: u64, idle: Idle<'_>) -> Result<u64> {
-        let word = self.arena.word(rank, (step % 2) as usize, 0);
-        let look = || word.load(Ordering::Acquire) > step;
-        for _ in 0..LOOKS {
-            if self.arena.distance.timed(look) {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        self.given(rank, step, idle)
+        let word = |word| self.arena.word(rank, (step % 2) as usize, word);
+        let look = || word(0).load(Ordering::Acquire) > step;
+        self.until(rank, || self.arena.distance.timed(look), idle)?;
+        Ok(word(1).load(Ordering::Relaxed))
     }
 
     /// Whether it can be told how far the others are.

@@ -1,6 +1,6 @@
 //! How far another rank's cache is. Cores that share a cache hand each other a line in some 30 ns, those of two parts of
 //! a processor, or of two processors, in 200 and more; and a virtual machine's cores are moved from one case to the other
-//! while a program runs. So it is measured whenever a rank takes what another has just written.
+//! while a program runs. So it is measured again and again, when one of two ranks takes what the other has just written.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(crate) struct Distance {
     score: AtomicU32,
     /// Nanoseconds that a look at the clock takes.
     look: u64,
-    /// Whether the processor is of a kind of which the times are known.
+    /// Whether the processor is AMD's: those of EPYCs are the times that are known.
     known: bool,
     /// What is said whatever is seen.
     #[cfg(test)]
@@ -41,7 +41,7 @@ impl Distance {
         }
     }
 
-    /// Whether it is worth a look. Only EPYCs have been measured, whose parts have a cache each.
+    /// Whether it is worth a look.
     #[inline]
     pub fn is_known(&self) -> bool {
         #[cfg(test)]
@@ -99,11 +99,8 @@ impl Distance {
 fn is_amd() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        let vendor = std::arch::x86_64::__cpuid(0);
-        [vendor.ebx, vendor.edx, vendor.ecx]
-            .map(u32::to_le_bytes)
-            .as_flattened()
-            == b"AuthenticAMD"
+        // No other maker has them.
+        is_x86_feature_detected!("sse4a")
     }
     #[cfg(not(target_arch = "x86_64"))]
     false

@@ -11,7 +11,7 @@ const LINE: usize = 64;
 /// Lines of a block at most: items of one byte.
 const LINES: usize = 64;
 /// Items of an axis that are gone through before the other goes on: their pages are known to the processor all the time.
-const SIDE: usize = 512;
+const SQUARE: usize = 512;
 /// Bytes between the lines of a column from which they compete; below, the processor guesses what comes next.
 const APART: usize = 1024;
 /// Blocks between the one that is copied and the one that is fetched.
@@ -47,9 +47,12 @@ pub(super) unsafe fn blocks<I: Item>(
     };
     let whole = |axis: Step| axis.extent / side * side;
     let (across, down) = (whole(read), whole(written));
-    for top in (0..down).step_by(SIDE) {
-        for left in (0..across).step_by(SIDE) {
-            let (bottom, right) = (down.min(top + SIDE), across.min(left + SIDE));
+    if across == 0 || down == 0 {
+        return (0, 0);
+    }
+    for top in (0..down).step_by(SQUARE) {
+        for left in (0..across).step_by(SQUARE) {
+            let (bottom, right) = (down.min(top + SQUARE), across.min(left + SQUARE));
             for row in (top..bottom).step_by(side) {
                 for column in (left..right).step_by(side) {
                     // SAFETY: the blocks lie within both axes; the caller vouches for all of the plane.
