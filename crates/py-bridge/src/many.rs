@@ -106,13 +106,8 @@ impl<'py> Lent<'py> {
         let mut last: Option<Last<'_>> = None;
         let objects: Vec<Borrowed<'_, '_, PyAny>> = all.iter_borrowed().collect();
         for (i, tensor) in objects.iter().enumerate() {
-            let exporter = match &last {
-                Some((ty, exporter)) if is_of(tensor, ty) => exporter,
-                _ => {
-                    let exporter = registry::known(tensor)?;
-                    &last.insert((tensor.get_type(), exporter)).1
-                }
-            };
+            let exporter =
+                exporter(&mut last, tensor, || registry::known(tensor).ok_or(())).ok()?;
             exporter.look_ahead(&objects[i..]);
             let (flat, counter) = exporter.lend_undisturbed(tensor, &mut order)?;
             lent.list.push_flat(flat);
@@ -127,20 +122,16 @@ impl<'py> Lent<'py> {
         let (mut lent, mut order) = (Lent::none(all), StreamOrder::default());
         let mut last: Option<Last<'_>> = None;
         for (i, tensor) in all.iter_borrowed().enumerate() {
-            let exporter = match &last {
-                Some((ty, exporter)) if is_of(&tensor, ty) => exporter,
-                _ => {
-                    let exporter = registry::exporter(&tensor)
-                        .map_err(|error| error.named(py, &format!("tensors[{i}]")))?;
-                    &last.insert((tensor.get_type(), exporter)).1
-                }
-            };
+            let exporter = exporter(&mut last, &tensor, || {
+                registry::exporter(&tensor)
+                    .map_err(|error| error.named(py, &format!("tensors[{i}]")))
+            })?;
             match exporter.lend_flat(&tensor, &mut order, &mut lent.kept) {
                 Some(flat) => {
                     lent.list.push_flat(flat);
                     lent.will_tell(i, exporter.wrote());
                 }
-                None => lent.add(i, &**exporter, &tensor, &mut order)?,
+                None => lent.add(i, exporter, &tensor, &mut order)?,
             }
         }
         order.wait(py)?;
@@ -206,6 +197,15 @@ impl<'py> Lent<'py> {
     }
 }
 
-fn is_of(tensor: &Bound<'_, PyAny>, ty: &Bound<'_, PyType>) -> bool {
-    ty.as_type_ptr() == tensor.get_type_ptr()
+/// The exporter of a tensor: the last one's where it is of the same type, else what is found.
+fn exporter<'a, 'py, E>(
+    last: &'a mut Option<Last<'py>>,
+    tensor: &Bound<'py, PyAny>,
+    find: impl FnOnce() -> Result<Arc<dyn Exporter>, E>,
+) -> Result<&'a dyn Exporter, E> {
+    let found = match last.take() {
+        Some((ty, exporter)) if ty.as_type_ptr() == tensor.get_type_ptr() => (ty, exporter),
+        _ => (tensor.get_type(), find()?),
+    };
+    Ok(&*last.insert(found).1)
 }

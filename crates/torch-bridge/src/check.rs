@@ -89,6 +89,31 @@ impl Methods {
     }
 }
 
+/// The addresses of torch's own two classes, the one of parameters too: no Python code of a subclass hears of what is
+/// asked of their instances.
+pub struct Plain([usize; 2]);
+
+impl Plain {
+    /// Looked up once; `None` where torch lacks one.
+    pub fn get(py: Python<'_>) -> Option<&Plain> {
+        static FOUND: PyOnceLock<Option<Plain>> = PyOnceLock::new();
+        let find = || -> PyResult<Plain> {
+            let torch = py.import("torch")?;
+            let parameter = torch.getattr("nn")?.getattr("Parameter")?;
+            Ok(Plain(
+                [torch.getattr("Tensor")?, parameter].map(|class| class.as_ptr().addr()),
+            ))
+        };
+        FOUND.get_or_init(py, || find().ok()).as_ref()
+    }
+
+    /// Whether the type at this address is one of them.
+    #[inline]
+    pub fn contains<T>(&self, ty: *const T) -> bool {
+        self.0.contains(&ty.addr())
+    }
+}
+
 /// What keeps the memory: neither a capsule nor the tensor does when somebody assigns `.data`.
 ///
 /// # Errors

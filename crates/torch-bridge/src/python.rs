@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 
-use crate::check;
+use crate::check::{self, Plain};
 use crate::exchange::Exchange;
 use crate::fields::Fields;
 use crate::flats::Places;
@@ -35,11 +35,12 @@ impl Framework for Torch {
         }
         let exchange = Exchange::of(ty)?;
         let fields = exchange.and_then(|_| Fields::get(ty.py()));
+        let plain = Plain::get(ty.py());
         Ok(Some(Arc::new(Tensor {
             exchange,
             fields,
             forms: CallForms::default(),
-            plain: fields.is_some() && is_plain(ty)?,
+            plain: fields.is_some() && plain.is_some_and(|plain| plain.contains(ty.as_ptr())),
             places: fields.and_then(|fields| Places::get(ty.py(), fields)),
             versions: fields.and_then(|_| Versions::get(ty.py())),
             ty: ty.as_type_ptr().addr(),
@@ -268,12 +269,6 @@ impl Tensor {
         check::fits(loan.view(), &storage, self.fields)?;
         Ok(loan.holding(storage.unbind()))
     }
-}
-
-/// Whether torch's own class, or that of parameters.
-fn is_plain(ty: &Bound<'_, PyType>) -> PyResult<bool> {
-    let torch = ty.py().import("torch")?;
-    Ok(ty.is(&torch.getattr("Tensor")?) || ty.is(&torch.getattr("nn")?.getattr("Parameter")?))
 }
 
 /// MPI wrote: autograd must know, or it would silently use the overwritten values.

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use py_bridge::fetch;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::check::Plain;
 use crate::fields::{Fields, TENSOR_WORDS, compared, inner, missing, only, pointer, word};
 
 /// Counters that are looked up before they are counted up: what is on its way from memory is waited for once.
@@ -68,7 +69,7 @@ impl Versions {
                 let Ok(tensor) = tensors.get_borrowed_item(at) else {
                     continue;
                 };
-                let is_plain = plain.0.contains(&tensor.get_type_ptr().addr());
+                let is_plain = plain.contains(tensor.get_type_ptr());
                 // SAFETY:
                 // - it is one of torch's own tensors.
                 match is_plain.then(|| unsafe { self.counter(&tensor) }).flatten() {
@@ -100,26 +101,6 @@ impl Versions {
         let object = unsafe { word(inner(tensor)?, self.word) };
         let object = pointer::<u32>(object);
         NonNull::new(object).map(|object| object.map_addr(|at| at.saturating_add(4 * self.half)))
-    }
-}
-
-/// The addresses of torch's own two classes: a subclass may hear of what is done to it.
-struct Plain([usize; 2]);
-
-impl Plain {
-    fn get(py: Python<'_>) -> Option<&Plain> {
-        static FOUND: PyOnceLock<Option<Plain>> = PyOnceLock::new();
-        let find = || -> PyResult<Plain> {
-            let torch = py.import("torch")?;
-            let types = [
-                torch.getattr("Tensor")?,
-                torch.getattr("nn")?.getattr("Parameter")?,
-            ];
-            let [tensor, parameter] =
-                types.map(|ty| ty.cast::<PyType>().map_or(0, |ty| ty.as_type_ptr().addr()));
-            Ok(Plain([tensor, parameter]))
-        };
-        FOUND.get_or_init(py, || find().ok()).as_ref()
     }
 }
 

@@ -2,6 +2,8 @@
 //! a processor, or of two processors, in 200 and more; and a virtual machine's cores are moved from one case to the other
 //! while a program runs. So it is measured again and again, when one of two ranks takes what the other has just written.
 
+#[cfg(test)]
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,7 @@ pub(crate) struct Distance {
     known: bool,
     /// What is said whatever is seen.
     #[cfg(test)]
-    pretended: std::sync::Mutex<Option<bool>>,
+    pretended: std::sync::RwLock<Option<bool>>,
 }
 
 impl Distance {
@@ -37,7 +39,7 @@ impl Distance {
             look: nanoseconds(look.unwrap_or_default()),
             known: is_amd(),
             #[cfg(test)]
-            pretended: std::sync::Mutex::new(None),
+            pretended: std::sync::RwLock::new(None),
         }
     }
 
@@ -88,11 +90,17 @@ impl Distance {
 impl Distance {
     /// From now on it is far, or near.
     pub fn pretend(&self, far: bool) {
-        *self.pretended.lock().expect("no panic") = Some(far);
+        *self
+            .pretended
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(far);
     }
 
     fn pretended(&self) -> Option<bool> {
-        *self.pretended.lock().expect("no panic")
+        *self
+            .pretended
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
